@@ -13,7 +13,7 @@ machine decides on them, and the shard appends them.
 Invariant: whether the group takes the commit is decided for each request again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from struct import Struct
@@ -168,7 +168,7 @@ class RepeatedCommit:
             )
             for number in (0, -1)
         )
-        layout = _layout(zeros, ones)
+        layout = layout_of(zeros, ones, _VARYING)
         step = 3 if version >= LEADER_EPOCHS_SINCE else 2
         constants = _constants(layout.unpack(zeros), step)
         sent = b"".join((zeros[:SIZE_BYTES], frame))
@@ -223,12 +223,16 @@ def _with_offsets(request: OffsetCommitRequest, number: int) -> OffsetCommitRequ
     )
 
 
-def _layout(zeros: bytes, ones: bytes) -> Struct:
-    """The layout of a frame, given with all varying bits 0, and with all of them 1."""
+def layout_of(zeros: bytes, ones: bytes, varying: Mapping[int, str]) -> Struct:
+    """The layout of a frame, given with all varying bits 0, and with all of them 1.
+
+    `varying` has the format of neighbouring bytes that vary, by their count.
+    """
+    # The encoder tells where the fields are, so that no version's layout is written twice.
     runs = groupby(zip(zeros, ones, strict=True), key=lambda pair: pair[0] == pair[1])
     sizes = ((is_constant, sum(1 for _ in run)) for is_constant, run in runs)
     return Struct(
-        ">" + "".join(f"{size}s" if is_constant else _VARYING[size] for is_constant, size in sizes)
+        ">" + "".join(f"{size}s" if is_constant else varying[size] for is_constant, size in sizes)
     )
 
 

@@ -17,7 +17,6 @@ for each request.
 """
 
 import asyncio
-from itertools import groupby
 from struct import Struct
 from typing import Final, NamedTuple, cast
 
@@ -30,6 +29,7 @@ from tailrace.handlers.fetch_sessions import (
     WantedPartition,
     is_of_follower,
 )
+from tailrace.handlers.repeated_commit import layout_of
 from tailrace.handlers.services import Services, read_limit
 from tailrace.model import LeaderEpoch, Offset, TopicPartition
 from tailrace.protocol.answers import Answer
@@ -229,7 +229,7 @@ def _known_or_none(
     """The request cut apart; None if its client encodes it in another way than we do."""
     version = header.api_version
     zeros, ones = (_sent(header, request, number) for number in (0, -1))
-    layout = _layout(zeros, ones)
+    layout = layout_of(zeros, ones, _VARYING)
     constants = layout.unpack(zeros)[::2]
     sent = b"".join((len(frame).to_bytes(SIZE_BYTES), frame))
     if len(sent) != layout.size or layout.unpack(sent)[::2] != constants:
@@ -267,15 +267,6 @@ def _sent(header: RequestHeader, request: FetchRequest, number: int) -> bytes:
         version=header.api_version,
         correlation_id=number,
         client_id=header.client_id,
-    )
-
-
-def _layout(zeros: bytes, ones: bytes) -> Struct:
-    """The layout of a frame, given with all varying bits 0, and with all of them 1."""
-    runs = groupby(zip(zeros, ones, strict=True), key=lambda pair: pair[0] == pair[1])
-    sizes = ((is_constant, sum(1 for _ in run)) for is_constant, run in runs)
-    return Struct(
-        ">" + "".join(f"{size}s" if is_constant else _VARYING[size] for is_constant, size in sizes)
     )
 
 
