@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -109,8 +109,12 @@ def test_a_long_answer_leaves_turns_to_other_callbacks() -> None:
     """A client that takes an answer as fast as it is sent does not keep the loop to itself."""
     size = 1 << 36
     socket = EagerSocket(bytes.fromhex("00000004 00000000"))
+    # Without these two, a double that lacks a method would leave the test waiting for ever.
+    closed: list[Connection] = []
+    faults: list[dict[str, Any]] = []
 
     async def turns() -> int:
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
         connection = Connection(
             socket,
             RequestAnswers(lambda *_: [LongSlice(size)]),
@@ -118,12 +122,14 @@ def test_a_long_answer_leaves_turns_to_other_callbacks() -> None:
             frame_bytes_max=1000,
             memory=RequestMemory(1000),
             turns=ReceiveTurns(),
-            on_lost=lambda _: None,
-            on_close=lambda _: None,
+            on_lost=closed.append,
+            on_close=closed.append,
         )
         connection.start_reading()
         count = 0
         while socket.sent < size:
+            assert not closed, "the connection ended before its answer was sent"
+            assert not faults, faults
             await Slices().rest()
             count += 1
         connection.close()
