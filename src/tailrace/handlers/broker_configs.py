@@ -314,6 +314,7 @@ def _normal(services: Services, setting: Setting, text: str) -> str:
 
 def _java_double(number: float) -> str:
     """The number as Java prints it: 0.5, 1.0E7."""
+    # The limits at which Double.toString changes to scientific notation.
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return repr(number)
     mantissa, _, exponent = f"{Decimal(repr(number)).normalize():E}".partition("E")

@@ -133,6 +133,7 @@ def _part(component: ComponentData) -> _Part:
         raise InvalidRequestError(
             f"Request specified MATCH_TYPE_{word}, but also specified a match string."
         )
+    # The default entity of a type has no name (KIP-546).
     return (lambda name: name is None) if kind is _MatchType.DEFAULT else (lambda _: True)
 
 

@@ -124,6 +124,7 @@ class _CachedPartition:
 
     def __init__(self, wanted: "FetchPartition") -> None:
         self.wanted = wanted
+        # No log has these offsets, so the first answer is news even if the partition is empty.
         self.high_watermark = -1
         self.log_start_offset = -1
 
@@ -191,6 +192,8 @@ class FetchSession:
 
     def next_epoch(self) -> None:
         """Expect the next request."""
+        # After the highest epoch comes 1: 0 would begin a session, a negative one would end it
+        # (KIP-227).
         self.epoch = INITIAL_EPOCH + 1 if self.epoch == INT32_MAX else self.epoch + 1
 
 
@@ -284,6 +287,7 @@ class IncrementalFetch:
             return True
         is_news = cached.tell(answer)
         if len(answer.records or b"") > 0:
+            # A dict keeps the order of insertion, so this is the end of the line (KIP-74).
             del partitions[key]
             partitions[key] = cached
         return is_news
@@ -393,6 +397,7 @@ class FetchSessions:
         if session.epoch != request.session_epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.uses_topic_ids is not uses_topic_ids:
+            # An upgraded client begins again: names and ids are different keys (KIP-516).
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         session.next_epoch()
         return session
@@ -401,6 +406,8 @@ class FetchSessions:
         self, session: FetchSession, request: "FetchRequest", *, now_s: float
     ) -> FetchContext | ErrorCode:
         """The steps to answer a request, whose changes the session has taken over."""
+        # As in Kafka: a session whose last partition was forgotten ends, and its client learns that
+        # from the id 0 in the answer.
         if not session.partitions:
             self._remove(session.id)
             return SessionlessFetch(request.topics)
@@ -425,6 +432,8 @@ class FetchSessions:
     def _new_id(self) -> int:
         while True:
             session_id = self._chance.getrandbits(_SESSION_ID_BITS)
+            # By chance, as in Kafka: after a restart, a client with an old id should find no
+            # session rather than that of another client.
             if session_id != NO_SESSION and session_id not in self._sessions:
                 return session_id
 

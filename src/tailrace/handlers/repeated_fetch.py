@@ -135,6 +135,7 @@ class RepeatedFetch:
         found = self._found_or_none(known, offset)
         if found is None or found.records is None:
             return None
+        # After everything that may fail: the general path must find the session as it was.
         if session is not None:
             session.repeat(
                 WantedPartition(*known.key[:2], replace(known.wanted, fetch_offset=offset)),
@@ -155,8 +156,10 @@ class RepeatedFetch:
         try:
             partition = services.replicas.find(TopicPartition(topic.name, wanted.partition))
             partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
+            # Nothing to send yet: only the general path can wait for records.
             if offset >= partition.log.positions.limit(known.limit):
                 return None
+            # A read from a device belongs on a thread, which the general path has (decision 19).
             with without_waiting:
                 found = partition.read(
                     Offset(offset),
