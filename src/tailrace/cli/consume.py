@@ -94,6 +94,7 @@ def consume(
     decoding = chosen_decoding()
     decoder = None if decoding is None else decoding.decoder()
     show = _shower(options["form"], is_json=bool(options["as_json"]), decoder=decoder)
+    # Parsed before the connection, so that a typing error is reported at once.
     numbers = None if partitions is None else parse_numbers(partitions, flag="--partitions")
     start, stop = parse_places(options["places"])
     span = Span(
@@ -102,6 +103,7 @@ def consume(
         is_finite=bool(options["is_finite"]),
         isolation=IsolationLevel[isolation.upper()],
     )
+    # The consumer is imported here only: it takes longer to load than all of this command.
     if group is not None and numbers is None:
         from tailrace.cli.consume_member import read_as_member
 
@@ -123,6 +125,7 @@ def consume(
         except KeyboardInterrupt:
             printer.flush()
         except BrokenPipeError:
+            # The reader has enough, as `head` has; that is no error.
             drop_output()
         finally:
             if committer is not None:

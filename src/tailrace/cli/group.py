@@ -83,6 +83,7 @@ def list_groups(*, as_json: bool, connection: Connection) -> None:
     for each in found:
         fields = {
             "group": each.group,
+            # Brokers before KIP-848 send no type, and those before KIP-518 no state.
             "group_type": each.type or None,
             "state": each.state or None,
             "protocol_type": each.protocol_type or None,
@@ -113,9 +114,11 @@ def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -
     """
     with connection.open() as cluster:
         for name in dict.fromkeys(names):
+            # One group at a time: each is printed before the next is asked for.
             found = cluster.do(describe_groups, [name]).result(name)
             committed = cluster.do(list_group_offsets, name).results()
             owners = {each: member for member in found.members for each in member.partitions}
+            # A member may own partitions without a commit, and commits outlive their owners.
             partitions = sorted(committed.keys() | owners.keys())
             logs = cluster.do(log_ranges, led_partitions(cluster, partitions)).results()
             if as_json:
@@ -175,6 +178,7 @@ def reset(
     with connection.open() as cluster:
         committed = cluster.do(list_group_offsets, name).results()
         partitions = sorted(committed) if all_topics else _chosen(cluster, wanted)
+        # A commit creates the group: a consumer can be placed before its first start.
         with suppress(NoSuchGroupError):
             described = cluster.do(describe_groups, [name]).result(name)
             _check_empty(described, change="get other offsets")
@@ -207,6 +211,7 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
     """Delete groups without members, with their committed offsets."""
     with connection.open() as cluster:
         for each in dict.fromkeys(names):
+            # All groups are checked before the first is deleted, since deleting cannot be undone.
             described = cluster.do(describe_groups, [each]).result(each)
             _check_empty(described, change="be deleted")
         confirm(f"Delete {', '.join(dict.fromkeys(names))} with all committed offsets?", yes=yes)
@@ -242,6 +247,7 @@ def delete_committed(
         chosen = [
             each for each in cluster.do(list_group_offsets, name).results() if is_wanted(each)
         ]
+        # Asked of the committed offsets and not of the topic, which may have been deleted.
         if not chosen:
             raise FatalError(f"group {name} has committed no offset of {', '.join(topics)}")
         confirm(f"Delete the offsets of {', '.join(map(str, chosen))}?", yes=yes)
@@ -267,12 +273,14 @@ def _place(to: str | None, shift_by: int | None) -> OffsetAt:
         if number is None:
             raise click.UsageError(f"--to: {to!r} does not fit in 64 bits")
         return OffsetAt(Place.OFFSET if digits == to else Place.TIME, number)
+    # Kafka's tool takes ISO 8601 durations alone (P1DT12H); 90m is how people write them.
     duration = _DURATION.fullmatch(to)
     if duration is not None and any(duration.groups()):
         given = duration.groupdict(default="0")
         ago_ms = sum(int(given[unit]) * size for unit, size in _UNITS_MS.items())
         return OffsetAt(Place.TIME, int(time.time() * 1000) - ago_ms)
 
+    # Imported here: the offline tools load the kernels, which other values of --to do not need.
     from tailrace.offline.cat import parse_time
 
     try:
@@ -299,6 +307,7 @@ def _check_empty(group: GroupDescription, *, change: str) -> None:
     Raises:
         FatalError: the group is not Empty.
     """
+    # Kafka refuses it with UNKNOWN_MEMBER_ID or NON_EMPTY_GROUP, which tells nobody what to do.
     if group.state != EMPTY:
         count = len(group.members)
         members = "1 member" if count == 1 else f"{count} members"
@@ -321,6 +330,7 @@ def _reset_to(
     else:
         outcomes = cluster.do(reset_group_offsets, name, partitions, to=at, validate_only=True)
     for error in outcomes.errors.values():
+        # A consumer can join between the check and the commit; the broker then refuses the commit.
         if isinstance(error, RemoteFatalError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
             raise FatalError(
                 f"nothing was reset: a consumer has joined group {name} meanwhile; stop it, and "
@@ -387,11 +397,13 @@ def _offset_fields(
 ) -> dict[str, object]:
     return {
         "committed_offset": None if committed is None else committed.offset,
+        # Clients before KIP-320 commit no epoch; it is -1 on the wire.
         "leader_epoch": None
         if committed is None or committed.leader_epoch < 0
         else committed.leader_epoch,
         "metadata": None if committed is None else committed.metadata,
         "log_end_offset": None if log is None else log.end,
+        # Negative if the log was truncated below the commit; shown, since it is a fault.
         "lag": None if committed is None or log is None else log.end - committed.offset,
         "member_id": None if owner is None else owner.member_id,
     }
@@ -421,6 +433,7 @@ def _description(
         )
         owner = _owner_cells(owners.get(each))
         rows.append((printable(str(each)), committed_offset, log_end, lag, *owner))
+    # More members than partitions: the others wait, and would not be seen by their partitions.
     idle = [member for member in found.members if not member.partitions]
     rows += [("-", "-", "-", "-", *_owner_cells(member)) for member in idle]
     if len(rows) > 1:

@@ -92,6 +92,7 @@ def scan(directory: str, *, as_json: bool) -> None:
     scans = []
     with progress("scanning", files, found) as step:
         for partition, folder in found.partitions.items():
+            # A broker may delete the partition while the directory is read; that is no error.
             with suppress(FolderGoneError):
                 scans.append(
                     scan_partition(files, found.path, partition, folder=folder, progress=step)
@@ -188,6 +189,7 @@ def verify(directory: str, *, as_json: bool) -> None:
     Exit code 0: clean. 1: errors or warnings. 2: no damage was found, but some files could not be
     read.
     """
+    # Each segment takes large buffers; without this malloc returns them to the system each time.
     keep_large_buffers()
     files = DiskFiles()
     try:
@@ -200,6 +202,7 @@ def verify(directory: str, *, as_json: bool) -> None:
                 click.echo(json.dumps(_finding_object(finding)) if as_json else str(finding))
     except DirectoryError as error:
         click.echo(f"tailrace: {error}", err=True)
+        # Unreadable is not clean: scripts that take 0 for a whole log must not see it.
         sys.exit(_EXIT_UNVERIFIED)
     named = {severity.value: count for severity, count in counts.items()}
     if as_json:
@@ -210,6 +213,7 @@ def verify(directory: str, *, as_json: bool) -> None:
         count = len(found.partitions)
         noun = "partition" if count == 1 else "partitions"
         click.echo(f"{count} {noun}, {total} bytes of log: {findings}")
+    # Damage weighs more than files that could not be read, so 1 comes before 2.
     if counts[Severity.ERROR] or counts[Severity.WARNING]:
         sys.exit(_EXIT_FINDINGS)
     if counts[Severity.UNVERIFIED]:
@@ -252,6 +256,7 @@ def repair(
     files = DiskFiles()
     try:
         found = find_partitions(files, directory)
+        # A dry run is refused beside a broker too: its plan would soon be wrong.
         lock = lock_directory(files, found.path, is_read_only=is_dry)
         try:
             with progress("examining", files, found) as step:
@@ -259,6 +264,7 @@ def repair(
             _tell_plan(plan, as_json=as_json, is_dry=is_dry)
             if is_dry and not as_json and plan.record_counts.set_aside:
                 click.echo("to keep the valid records in the log, use --on-damage skip")
+            # Before the repair, which moves the damaged bytes away.
             if salvage is not None:
                 _salvage(files, plan, to=salvage)
             if not is_dry:
@@ -270,6 +276,7 @@ def repair(
     except (DirectoryError, CorruptionError) as error:
         click.echo(f"tailrace: {error}", err=True)
         sys.exit(_EXIT_UNVERIFIED)
+    # Even after the repair: what is left needs somebody to act.
     if plan.advice:
         sys.exit(_EXIT_UNVERIFIED)
     if is_dry and not plan.is_empty:
@@ -299,6 +306,7 @@ def explain(
     files = DiskFiles()
     given = parse_assignments(assignments)
     found = find_partitions(files, directory)
+    # One time for all partitions, so that their reasons can be compared.
     now_ms = SystemClock().now_ms()
     for partition, folder in found.partitions.items():
         if topic not in {None, partition.topic}:
@@ -344,6 +352,7 @@ log.add_command(export)
 
 def _one_ahead(pages: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the same pages; a thread makes the next one while one is written."""
+    # Writing to a pipe releases the GIL, so the next page is made meanwhile.
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(next, pages, None)
         while (page := following.result()) is not None:
@@ -352,6 +361,7 @@ def _one_ahead(pages: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _salvage(files: Files, plan: "RepairPlan", *, to: str) -> None:
+    # Needed by few runs, so it is imported where it is used.
     from tailrace.offline.salvage import salvage_records
 
     folders = {each.partition: each.folder for each in plan.partitions if each.drops}
@@ -375,6 +385,7 @@ def _tell_plan(plan: "RepairPlan", *, as_json: bool, is_dry: bool) -> None:
         for drop in drops:
             _echo_object(REPAIR_FORMAT, "drop", {**asdict(drop), "to": quarantine_path(drop)})
         for fix in fixes:
+            # The names of tailrace.repair/1 stay as they are: scripts read them.
             _echo_object(REPAIR_FORMAT, "mend", asdict(fix))
         for kind, sentences in (("advice", plan.advice), ("note", plan.notes)):
             for each in sentences:
@@ -401,7 +412,9 @@ def _tell_plan(plan: "RepairPlan", *, as_json: bool, is_dry: bool) -> None:
         click.echo("nothing to repair")
         return
     verb = _verb(is_dry)
-    click.echo(f"{len(drops)} ranges, {size} bytes {verb} removed; {len(fixes)} files repaired")
+    click.echo(
+        f"{len(drops)} ranges, {size} bytes {verb} removed; {len(fixes)} files {verb} repaired"
+    )
     click.echo(
         f"records: {counts.rescued} {verb} rescued from after damage, {counts.set_aside} valid "
         f"ones moved to quarantine, {counts.lost} lost"
@@ -577,6 +590,7 @@ def _group_fields(each: GroupOffset) -> dict[str, object]:
 
 def _group_lines(found: GroupsFound) -> Iterator[str]:
     rows = [_GROUP_HEADINGS, *map(_group_row, found.offsets)]
+    # Groups may have members and no commit yet.
     silent = found.groups.keys() - {each.group for each in found.offsets}
     rows += [(printable(name), *"-" * (len(_GROUP_HEADINGS) - 1)) for name in sorted(silent)]
     yield from aligned(rows, right=_GROUP_NUMBERS)

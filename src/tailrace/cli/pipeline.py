@@ -42,6 +42,7 @@ def _options(*options: Callable[[FunctionT], FunctionT]) -> Callable[[FunctionT]
     """Options that several commands have, as one decorator."""
 
     def add(command: FunctionT) -> FunctionT:
+        # Decorators apply from the bottom up; help shows the options in the order of the list.
         for option in reversed(options):
             command = option(command)
         return command
@@ -71,6 +72,7 @@ def _on_spark(command: FunctionT) -> FunctionT:
 
     @wraps(command)
     def checked(*arguments: object, **options: object) -> object:
+        # First, so that a missing package is reported before arguments are checked.
         check_extra("spark", "tailrace pipeline")
         return command(*arguments, **options)
 
@@ -89,6 +91,7 @@ def _advising() -> Iterator[None]:
     try:
         yield
     except CorruptionError as error:
+        # log repair cannot help with a manifest or a Parquet file.
         if not _LOG_FILE.match(str(error)):
             raise
         raise CorruptionError(
@@ -166,12 +169,14 @@ def archive(
     options |= parse_assignments(assignments)
     if follow and verify:
         raise click.UsageError("give --follow or --verify, not both")
+    # A broker that does not answer takes some seconds; without this line the command seems to hang.
     _say_broker(options)
     if verify:
         parsed = check_arguments(options, target, settings) if options else None
         check_verification(parsed, target, table_options=settings.table_options)
     else:
         check_archive(check_arguments(options, target, settings), target, settings)
+    # All arguments are checked before: Spark takes seconds to start.
     spark = _start_spark(master)
     if verify:
         _verify(spark, options or None, target, table_options=settings.table_options)
@@ -338,6 +343,7 @@ def query(
     _say_broker(options)
     check_query(parse_options(options), archive)
     spark = _start_spark(master)
+    # Only after the packages were checked, so that a missing one is a sentence.
     from pyspark.errors import PySparkException
 
     _say("running the query")
@@ -414,6 +420,7 @@ def _source_options(
     """The options of the source `tailrace`."""
     several = split_directories(data or "")
     named = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    # Spark's own name and form for several paths: a JSON list.
     named |= {"paths": json.dumps(several)} if len(several) > 1 else {"path": data}
     return {name: value for name, value in named.items() if value is not None}
 
@@ -514,6 +521,7 @@ def _start_spark(master: str) -> "SparkSession":
     check_pyspark()
     from pyspark import SparkContext
 
+    # In a notebook or a test there may be a session already, and nothing to wait for.
     if SparkContext._active_spark_context is None:
         _say(f"starting Spark on {master}")
     return session(name="tailrace pipeline", master=master)
@@ -526,6 +534,7 @@ def _say(waiting_for: str) -> None:
 
 def _whole_time() -> str:
     """The seconds since the command began, for the end of a line with those of the job."""
+    # From the start of the process: imports and Spark take longer than small jobs.
     began = click.get_current_context().find_root().meta["began"]
     return f"{time.monotonic() - began:.1f} s in all"
 
@@ -533,6 +542,7 @@ def _whole_time() -> str:
 @contextmanager
 def _progress_bar(label: str) -> Iterator[Callable[[int, int], None] | None]:
     """Takes what is done and what there is; a bar on stderr where that is a terminal."""
+    # In a log file each drawing of the bar would be a line.
     if not sys.stderr.isatty():
         yield None
         return

@@ -134,6 +134,7 @@ def produce(
                 deliveries.add(receipt)
             deliveries.wait()
         except KeyboardInterrupt:
+            # Ctrl-C does not wait for delivery.timeout.ms; what was not sent is reported.
             producer.close(0)
             deliveries.wait()
             deliveries.tell()
@@ -163,6 +164,7 @@ class _Deliveries:
         """Note a record that was just sent."""
         self.sent += 1
         self._waiting.append((self.sent, receipt))
+        # In their order, so that memory is bounded by what is in flight and errors have line order.
         while self._waiting and self._waiting[0][1].done():
             self._settle()
         self._show()

@@ -71,6 +71,8 @@ def create(
     """Create a topic."""
     settings = _assignments(configs)
     with connection.open() as cluster:
+        # -1 leaves the choice to num.partitions and default.replication.factor of the broker
+        # (KIP-464).
         new = NewTopic(name, partitions or -1, replication_factor or -1, settings)
         change(cluster, create_topics, [new]).results()
     if as_json:
@@ -88,6 +90,7 @@ def list_all(*, as_json: bool, connection: Connection) -> None:
         found = cluster.do(list_topics)
     rows = [("topic", "partitions", "replicas", "")]
     for each in found:
+        # The largest: while a reassignment runs the partitions differ.
         replicas = max((len(part.replicas) for part in each.partitions), default=0)
         if as_json:
             emit(TOPIC_FORMAT, "topic", _fields(each))
@@ -109,14 +112,17 @@ def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -
     latest the log end offset; both are - if the partition has no leader.
     """
     with connection.open() as cluster:
+        # All names are looked up first, so that a wrong one is an error before any output.
         found = [find_topic(cluster, each) for each in dict.fromkeys(names)]
         configs = cluster.do(describe_configs, [_resource(each.name) for each in found]).results()
         parts = [
             TopicPartition(each.name, part.partition) for each in found for part in each.partitions
         ]
+        # Offsets come from leaders; asking for a partition without one fails the command.
         logs = cluster.do(log_ranges, led_partitions(cluster, parts)).results()
     for each in found:
         entries = configs[_resource(each.name)].values()
+        # Only what differs from the defaults: all configs would hide it in some forty lines.
         own = {config.name: config.value for config in entries if config.is_own}
         ranges = [logs.get(TopicPartition(each.name, part.partition)) for part in each.partitions]
         if not as_json:
@@ -155,6 +161,7 @@ def alter(
     After partitions are added, new records of a key may go to another partition than older ones.
     """
     values = _assignments(configs)
+    # In one request the broker would apply both, and the order would decide.
     both = sorted(values.keys() & set(unset))
     if both:
         raise click.UsageError(f"{both[0]}: give either --config or --unset, not both")
@@ -163,11 +170,13 @@ def alter(
     with connection.open() as cluster:
         found = find_topic(cluster, name)
         count = len(found.partitions)
+        # CreatePartitions takes the new total, and the broker refuses one that is not larger.
         if partitions is not None and partitions <= count:
             raise click.UsageError(
                 f"--partitions: topic {name} has {_count(found)}, and the number can only grow; "
                 f"give at least {count + 1}"
             )
+        # Configs first: unlike new partitions, they can be changed back.
         if values or unset:
             changes = {**values, **dict.fromkeys(unset)}
             change(cluster, incremental_alter_configs, {_resource(name): changes}).results()
@@ -190,6 +199,7 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
     with connection.open() as cluster:
         found = [find_topic(cluster, each) for each in dict.fromkeys(names)]
         listed = ", ".join(f"{each.name} ({_count(each)})" for each in found)
+        # The question counts partitions, so that a topic of the wrong cluster is noticed.
         confirm(f"Delete {listed} with all records?", yes=yes)
         for each in found:
             change(cluster, delete_topics, [each.name]).results()
@@ -222,6 +232,7 @@ def _fields(topic: TopicDescription) -> dict[str, object]:
 def _partition_fields(part: PartitionDescription, log: LogRange | None) -> dict[str, object]:
     return {
         "partition": part.partition,
+        # -1 on the wire; null in JSON, so that nobody takes it for a broker id.
         "leader": None if part.leader < 0 else part.leader,
         "leader_epoch": None if part.leader_epoch < 0 else part.leader_epoch,
         "replicas": list(part.replicas),
@@ -239,6 +250,7 @@ def _lines(
 ) -> Iterator[str]:
     yield f"{topic.name}: {_count(topic)}"
     for name, value in sorted(own.items()):
+        # Brokers send null in place of a value that is sensitive.
         yield f"  {name}={'(secret)' if value is None else value}"
     rows = [("partition", "leader", "replicas", "isr", "earliest", "latest")]
     for part, log in zip(topic.partitions, ranges, strict=True):

@@ -125,6 +125,7 @@ def find_hanging(
 
     Exit code 0: none found. 1: some found, or an error.
     """
+    # Before the question, so that a transaction does not age while brokers answer.
     now_ms = int(time.time() * 1000)
     with connection.open() as cluster:
         found = cluster.do(
@@ -191,6 +192,7 @@ def _partitions(cluster: ClusterReader, topics: Sequence[str]) -> list[TopicPart
     partitions = []
     for each in found:
         for part in each.partitions:
+            # Reported, since a hanging transaction may be in it.
             if part.leader < 0:
                 say(f"{each.name}-{part.partition} was not checked: it has no leader")
             else:
