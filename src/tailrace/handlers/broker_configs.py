@@ -113,8 +113,10 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
         is_changeable = each in settings.changeable or each in THROTTLES
         if declared is not None:
             value = _normal(services, declared, str(values[0].text)) if values else None
+            other_type = _OTHER_TYPES.get(each)
+            type_ = type_of(declared) if other_type is None else TYPES[other_type]
             yield BrokerEntry(
-                each, values, value, _type(declared), declared.text, is_read_only=not is_changeable
+                each, values, value, type_, declared.text, is_read_only=not is_changeable
             )
         elif other is not None:
             reason = settings.ignored.get(each, "this broker does not have it")
@@ -346,6 +348,7 @@ def _values(name: str, layers: Sequence[_Layer]) -> list[ConfigValue]:
     return found[own[0] :] if own else []
 
 
-def _type(setting: Setting) -> int:
+def type_of(setting: Setting) -> int:
+    """The type of a setting by Kafka's number, as far as its limits tell."""
     is_long = setting.kind == "int" and (setting.high is None or setting.high > INT32_MAX)
-    return TYPES[_OTHER_TYPES.get(setting.name, "long" if is_long else setting.kind)]
+    return TYPES["long" if is_long else setting.kind]

@@ -152,19 +152,9 @@ async def handle_alter_configs(
     After a crash: as IncrementalAlterConfigs.
     Not done: policies. Loggers cannot be changed this way in Kafka either (INVALID_REQUEST).
     """
-    wanted = (
-        _alteration(
-            resource,
-            (
-                WantedChange(name=each.name, operation=ConfigOperation.SET, value=each.value)
-                for each in resource.configs
-            ),
-        )
-        for resource in request.resources
-    )
     results = await _alter_all(
         services,
-        wanted,
+        request.resources,
         result=AlterConfigsResourceResponse,
         is_replaced=True,
         is_dry_run=request.validate_only,
@@ -203,19 +193,9 @@ async def handle_incremental_alter_configs(
         old ones, or all of the new ones.
     Not done: settings of share and streams groups (INVALID_CONFIG); policies.
     """
-    wanted = (
-        _alteration(
-            resource,
-            (
-                WantedChange(name=each.name, operation=each.config_operation, value=each.value)
-                for each in resource.configs
-            ),
-        )
-        for resource in request.resources
-    )
     results = await _alter_all(
         services,
-        wanted,
+        request.resources,
         result=IncrementalAlterConfigsResourceResponse,
         is_replaced=False,
         is_dry_run=request.validate_only,
@@ -223,10 +203,19 @@ async def handle_incremental_alter_configs(
     return IncrementalAlterConfigsResponse(responses=results)
 
 
-def _alteration(
-    resource: AlterConfigsResource | IncrementalAlterConfigsResource,
-    changes: Iterable[WantedChange],
-) -> Alteration:
+def _alteration(resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> Alteration:
+    changes: Iterable[WantedChange]
+    if isinstance(resource, AlterConfigsResource):
+        # It has no operations: each setting that it names is set.
+        changes = (
+            WantedChange(name=each.name, operation=ConfigOperation.SET, value=each.value)
+            for each in resource.configs
+        )
+    else:
+        changes = (
+            WantedChange(name=each.name, operation=each.config_operation, value=each.value)
+            for each in resource.configs
+        )
     return Alteration(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
@@ -237,7 +226,7 @@ def _alteration(
 
 async def _alter_all(
     services: Services,
-    wanted: Iterable[Alteration],
+    resources: Iterable[AlterConfigsResource | IncrementalAlterConfigsResource],
     *,
     result: Callable[..., R],
     is_replaced: bool,
@@ -250,7 +239,7 @@ async def _alter_all(
     slices = Slices()
     counts: Counter[tuple[int, str]] = Counter()
     alterations = []
-    for one in wanted:
+    for one in map(_alteration, resources):
         counts[one.resource_type, one.resource_name] += 1
         alterations.append(one)
         await slices.turn()

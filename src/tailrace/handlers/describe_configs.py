@@ -5,9 +5,8 @@ from functools import partial
 from typing import Final
 
 from tailrace.cluster.topic_rules import check_topic_name
-from tailrace.config.settings import INT32_MAX, Setting
 from tailrace.errors import TailraceError
-from tailrace.handlers.broker_configs import TYPES, BrokerEntry, broker_entries
+from tailrace.handlers.broker_configs import BrokerEntry, broker_entries, type_of
 from tailrace.handlers.broker_loggers import logger_levels
 from tailrace.handlers.client_metrics import subscription_entries, subscriptions
 from tailrace.handlers.config_entries import ConfigEntry, ConfigValue
@@ -180,7 +179,7 @@ def _result(
             for value in entry.values
             if request.include_synonyms and has_synonyms and not _has_no_synonym(entry, value)
         ),
-        config_type=_type(entry.setting),
+        config_type=type_of(entry.setting),
         documentation=entry.setting.text if request.include_documentation else None,
     )
 
@@ -192,11 +191,6 @@ def _has_no_synonym(entry: ConfigEntry, value: ConfigValue) -> bool:
     """
     is_nowhere = entry.setting.is_topic_only or value.name in _UNSET_BY_DEFAULT
     return is_nowhere and value.source is ConfigSource.DEFAULT
-
-
-def _type(setting: Setting) -> int:
-    is_long = setting.kind == "int" and (setting.high is None or setting.high > INT32_MAX)
-    return TYPES["long" if is_long else setting.kind]
 
 
 def handle_list_config_resources(
