@@ -104,7 +104,7 @@ def test_faults_are_told_before_spark_starts(tmp_path: Path) -> None:
     for fault in ("startingOffsets", "x: no such option", "give exactly one, data directories"):
         assert fault in told
     result = run("--to", tmp_path, "--follow", "--verify")
-    assert "--follow and --verify exclude each other" in result.output
+    assert "give --follow or --verify, not both" in result.output
 
 
 def test_a_place_without_an_archive_is_no_archive(spark: SparkSession, tmp_path: Path) -> None:
