@@ -75,6 +75,8 @@ async def _describe_all(
         _DirectoryContent(directory, tuple(directory), services.moves.futures(directory))
         for directory in services.moves.directories
     ]
+    # As in Kafka a failed directory is listed with its error and without partitions. An answer
+    # without it would look as if the partitions had been deleted.
     left_out = (
         DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
         for path in services.moves.left_out
@@ -93,8 +95,11 @@ async def _space(services: Services, directory: DirectoryLogs) -> VolumeSpace:
     if directory.failure is not None:
         return UNKNOWN_SPACE
     try:
+        # `statvfs` waits for the device, or for the server of a network file system.
         return await services.threads.run(lambda: directory.files.space(directory.path))
     except OSError:
+        # Kafka gives the whole directory an error here. Its partitions can be described without the
+        # size.
         return UNKNOWN_SPACE
 
 
@@ -106,6 +111,7 @@ async def _wanted(
         return None
     wanted: dict[str, set[int]] = {}
     for topic in request.topics:
+        # As in Kafka, what does not exist is left out of the answer and is no error.
         if topic.topic in services.controller.image.topics:
             # Only numbers: freeing 100,000 pairs of name and number takes 15 ms.
             numbers = wanted.setdefault(topic.topic, set())
@@ -126,12 +132,16 @@ async def _describe(
     def describe(log: Log, *, move: PartitionMove | None = None) -> None:
         name, number = log.partition
         if wanted is None or number in wanted.get(name, ()):
+            # Kafka's two measures: a replica in use lacks committed records, and a copy lacks what
+            # the log has up to its end.
             lag = log.positions.high_watermark - log.end_offset
             topics.setdefault(name, []).append(
                 DescribeLogDirsPartition(
                     partition_index=number,
                     partition_size=log.size,
                     offset_lag=max(lag, 0) if move is None else move.lag,
+                    # While a partition moves it is in two directories. This tells the copy apart
+                    # (KIP-113): Java's admin client shows it as the future replica.
                     is_future_key=move is not None,
                 )
             )
@@ -168,6 +178,8 @@ async def handle_alter_replica_log_dirs(
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
+            # Topics are in the metadata before their logs are made (decision 55). For such a
+            # partition Kafka notes the directory and answers with an error.
             await services.replicas.new_logs.wait_for_each(topic.name, topic.partitions)
             alter = partial(_begin_move, services, topic.name, path=directory.path)
             altered = await each_in_slices(topic.partitions, alter, slices)

@@ -29,6 +29,8 @@ from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.positions import ReadLimit
 
+# Consumers ask for these when they start and to know their lag, and get them from memory. The
+# position of a timestamp needs the device.
 _KNOWN_WITHOUT_READING = frozenset(
     {
         SpecialTimestamp.LATEST,
@@ -39,6 +41,7 @@ _KNOWN_WITHOUT_READING = frozenset(
     }
 )
 
+# The last four came with KIP-734, KIP-405, KIP-1005 and KIP-1023.
 _SINCE: dict[int, int] = {
     SpecialTimestamp.LATEST: 1,
     SpecialTimestamp.EARLIEST: 1,
@@ -49,6 +52,7 @@ _SINCE: dict[int, int] = {
 }
 """The first version that has a special timestamp."""
 
+# Above every version, which is an int16.
 _NEVER: Final = 1 << 15
 
 
@@ -63,16 +67,15 @@ async def handle_list_offsets(
         largest timestamp (KIP-734) at or above the log start (Kafka may return a deleted one), -4
         earliest local (same as -2), -5 latest tiered and -6 earliest to be tiered (none). A special
         timestamp that the version does not have is UNSUPPORTED_VERSION; a partition that the
-        request names twice is INVALID_REQUEST, and answered once. A timestamp is looked up on a
-        worker thread, because reading indexes and decompressing a batch may take long. For a
-        read_committed consumer the latest offset is the last stable offset, and no record above it
-        is returned.
+        request names twice is INVALID_REQUEST, and answered once. For a read_committed consumer the
+        latest offset is the last stable offset, and no record above it is returned.
     Version notes: v2 has the isolation level; v4 checks the leader epoch (KIP-320) and returns that
         of the record.
     Not done: OFFSET_NOT_AVAILABLE, because the high watermark never lags on a single node.
     """
     limit = read_limit(request.isolation_level)
     slices = Slices()
+    # Counted first: as in Kafka the first entry of such a partition is refused too.
     counts: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
         for partition in topic.partitions:
@@ -82,9 +85,12 @@ async def handle_list_offsets(
     for topic in request.topics:
         found = []
         for partition in topic.partitions:
+            # Later entries of the same partition find nothing, and get no answer of their own.
             count = counts.pop((topic.name, partition.partition_index), 0)
             if count > 1:
                 found.append(_refused(partition, ErrorCode.INVALID_REQUEST))
+            # In Kafka's order: a partition that is named twice has INVALID_REQUEST also with a
+            # timestamp that the version does not have.
             elif not _has_timestamp(header.api_version, partition.timestamp):
                 found.append(_refused(partition, ErrorCode.UNSUPPORTED_VERSION))
             elif count:
@@ -106,16 +112,22 @@ async def _find(
     services: Services, topic: str, wanted: ListOffsetsPartition, *, limit: ReadLimit
 ) -> ListOffsetsPartitionResponse:
     name = TopicPartition(topic, wanted.partition_index)
+    # Kafka refuses a partition whose log is not made yet, and clients ask again after 100 ms
+    # (decision 55).
     await services.replicas.new_logs.wait_for(name)
     try:
         partition = services.replicas.find(name)
+        # KIP-320: a consumer with older metadata may mean the log of another leader.
         partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
         if wanted.timestamp in _KNOWN_WITHOUT_READING:
             answer = find_offset(partition.log, wanted.timestamp, limit=limit)
         else:
+            # On a worker thread, since reading indexes and decompressing a batch may take long.
             answer = await _find_in_log(services, partition, wanted.timestamp, limit=limit)
     except (TailraceError, OSError) as error:
         return _refused(wanted, error_code(error))
+    # No error but the default offset of -1: `offsetsForTimes` of Java's consumer has no entry for
+    # the partition then.
     if answer is None:
         return ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index, error_code=ErrorCode.NONE
@@ -171,6 +183,9 @@ def _end_of_epoch(
         partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
     except TailraceError as error:
         return EpochEndOffset(error_code=error_code(error), partition=wanted.partition)
+    # Java's consumer takes -1 and -1 as a truncation of unknown extent: it resets its position by
+    # `auto.offset.reset`, or fails with LogTruncationException. With an end offset below its
+    # position it goes back to that offset.
     end = partition.end_of_epoch(LeaderEpoch(wanted.leader_epoch))
     return EpochEndOffset(
         error_code=ErrorCode.NONE,

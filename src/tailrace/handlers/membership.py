@@ -31,11 +31,13 @@ async def handle_join_group(
     Behaviour: the answer waits until all members have joined, or the longest rebalance timeout is
         over. A new dynamic member gets its id first (v4, MEMBER_ID_REQUIRED) and joins with it.
     """
+    # The record of a member has its client id and address, which DescribeGroups shows.
     client = client_of(header)
     answer = await decide(
         services, request.group_id, lambda groups, now: groups.join(client, request, now)
     )
     if isinstance(answer, ErrorCode):
+        # As in Kafka the answer repeats the id, which the member keeps when it tries again.
         return JoinGroupResponse(member_id=request.member_id, error_code=answer)
     return answer
 
@@ -56,6 +58,7 @@ async def handle_sync_group(
     # KIP-559: from v5 on a member has to name both; the broker compares them with the group's.
     if header.api_version >= NAMES_PROTOCOL_SINCE and not is_named:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    # After the check above, as in Kafka, which makes it before it looks for the group.
     answer = await decide(services, request.group_id, lambda groups, now: groups.sync(request, now))
     return SyncGroupResponse(error_code=answer) if isinstance(answer, ErrorCode) else answer
 
@@ -69,6 +72,7 @@ def handle_heartbeat(
     Behaviour: REBALANCE_IN_PROGRESS asks the member to join again. While the group is loaded the
         answer is a success, as in Kafka, so that nobody leaves for it.
     """
+    # Nearly all are answered at once, without a task: they change nothing in the log.
     return run_eagerly(_heartbeat(services, request))
 
 
@@ -76,12 +80,14 @@ async def _heartbeat(services: Services, request: HeartbeatRequest) -> Heartbeat
     answer = await decide(
         services, request.group_id, lambda groups, now_ms: groups.heartbeat(request, now_ms)
     )
-    # As in Kafka: members must not leave because the broker has just started.
+    # As in Kafka: members must not leave because the broker has just started. To Java's consumer it
+    # is an unexpected code from Heartbeat.
     if answer is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return HeartbeatResponse(error_code=ErrorCode.NONE)
     return HeartbeatResponse(error_code=answer) if isinstance(answer, ErrorCode) else answer
 
 
+# KIP-345: an admin removes static members by their instance ids, many by one request.
 MEMBERS_SINCE = 3
 
 
@@ -104,6 +110,7 @@ async def handle_leave_group(
     if isinstance(answer, ErrorCode):
         return LeaveGroupResponse(error_code=answer)
     if is_single and answer.members:
+        # Clients up to v2 read the code at the top alone, which from v3 on tells of the group only.
         return LeaveGroupResponse(error_code=answer.error_code or answer.members[0].error_code)
     return answer
 
@@ -119,6 +126,8 @@ async def handle_consumer_group_heartbeat(
         COORDINATOR_LOAD_IN_PROGRESS. Without the protocol, by settings or by a `group.version` of
         0, UNSUPPORTED_VERSION.
     """
+    # Java's consumer then says that the cluster does not support the consumer protocol, and fails;
+    # it does not fall back to the classic protocol.
     if not services.has_consumer_protocol:
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     client = client_of(header)

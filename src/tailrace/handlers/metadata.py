@@ -3,11 +3,9 @@
 Versions: 0 to 13.
 Behaviour:
   - A requested topic that does not exist is created if both the broker
-    (`auto.create.topics.enable`) and the request (v4) allow it, and is in the response. (Kafka
-    first answers LEADER_NOT_AVAILABLE, and clients retry.)
+    (`auto.create.topics.enable`) and the request (v4) allow it, and is in the response.
   - A partition that this broker does not have (a topic adopted from the folders of one broker of
-    several) is listed without a leader, because clients drop partitions whose number is beyond the
-    count.
+    several) is listed without a leader.
   - A partition whose log directory has failed is listed without a leader too, with this broker as
     its offline replica, as in Kafka: clients retry until the directory is back.
 Version notes: in v0 an empty list means all topics, from v1 null does; v10 returns topic ids, and
@@ -47,6 +45,7 @@ from tailrace.protocol.messages.metadata import (
 )
 from tailrace.runtime.slices import Slices, each_in_slices
 
+# KIP-516 put the field into v10, and brokers look topics up by it from v12 on.
 UNREADY_FOR_IDS: Final = (10, 11)
 """The versions with a field for the id of a topic that may not be used."""
 
@@ -58,6 +57,7 @@ def handle_metadata(
     services: Services, header: RequestHeader, request: MetadataRequest
 ) -> Awaitable[MetadataResponse] | LongAnswer:
     """The cluster, with the topics that were asked for."""
+    # v0 has no null for a list, so an empty one means all.
     wants_all = request.topics is None or (header.api_version == 0 and not request.topics)
     describe = _describe_by_name if header.api_version in UNREADY_FOR_IDS else _describe_cluster
     make = partial(describe, services, request, wants_all=wants_all)
@@ -97,6 +97,7 @@ async def _describe_by_name(
         )
 
     topics = await each_in_slices(request.topics or (), refuse, slices)
+    # As in Kafka, whose error for a whole request names no brokers.
     return MetadataResponse(
         cluster_id=services.cluster_id, controller_id=services.node_id, topics=tuple(topics)
     )
@@ -120,6 +121,7 @@ async def _describe_cluster(
         known = services.controller.image.topics.values()
         topics = [await _describe(services, request, topic, slices=slices) for topic in known]
     else:
+        # Requests up to v3 have no such field, and cannot forbid it.
         may_create = request.allow_auto_topic_creation and services.auto_create_topics
         # Like Kafka, answer a topic that is named twice only once: it may have many partitions.
         distinct: dict[MetadataRequestTopic, None] = {}
@@ -132,9 +134,12 @@ async def _describe_cluster(
     return MetadataResponse(
         brokers=(MetadataResponseBroker(node_id=services.node_id, host=host, port=port),),
         cluster_id=services.cluster_id,
+        # Clients send CreateTopics and the like here. Kafka names any live broker, which forwards
+        # it.
         controller_id=services.node_id,
         topics=tuple(topics),
         cluster_authorized_operations=(
+            # Only v8 to v10 have the field; DescribeCluster has it since (KIP-700).
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
         ),
     )
@@ -152,6 +157,7 @@ async def _find_or_create(
     topic = services.find_topic(wanted.name or "", wanted.topic_id)
     if topic is not None:
         return await _describe(services, request, topic, slices=slices)
+    # Not created: the id of a deleted topic must not bring the topic back.
     if wanted.topic_id != NO_UUID or wanted.name is None:
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=wanted.name, topic_id=wanted.topic_id
@@ -161,6 +167,8 @@ async def _find_or_create(
         services.controller.plan_topic(wanted.name)
         if not may_create:
             return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        # Awaited, so that the answer has the topic. Kafka answers UNKNOWN_TOPIC_OR_PARTITION while
+        # its controller creates the topic, and clients ask again.
         topic = await services.changes.make(wanted.name, partial(_create, services, wanted.name))
     # A reserved name is no error for a reader: the topic is just not there.
     except ReservedTopicError:
@@ -188,6 +196,8 @@ async def _describe(
     services: Services, request: MetadataRequest, topic: Topic, *, slices: Slices
 ) -> MetadataResponseTopic:
     describe = partial(describe_partition, services, topic)
+    # All numbers, also of partitions that are not here: clients take the length of the list for the
+    # count, and drop what has a higher number.
     partitions = await each_in_slices(range(topic.partition_count), describe, slices)
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
@@ -206,10 +216,13 @@ def describe_partition(services: Services, topic: Topic, number: int) -> Metadat
     name = TopicPartition(topic.name, number)
     replicas = services.replicas
     partition, is_led = replicas.get(name), replicas.is_led(name)
+    # From v9 on Java's client remembers the highest epoch of a partition and ignores metadata with
+    # an older one. So a partition without a log has the epoch that its log begins with.
     leader_epoch = 0 if is_led else -1  # Where the log is not made yet.
     if partition is not None:
         leader_epoch = partition.leader_epoch
     return MetadataResponsePartition(
+        # Clients retry after this code, until the directory of the log is back.
         error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
         leader_id=services.node_id if is_led else -1,

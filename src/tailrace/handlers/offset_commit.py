@@ -28,6 +28,7 @@ from tailrace.protocol.messages.offset_commit import (
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.steps import run_eagerly
 
+# KIP-848: a topic that was created again does not get the offsets of the one before.
 TOPIC_IDS_SINCE = 10
 
 
@@ -35,6 +36,7 @@ def handle_offset_commit(
     services: Services, header: RequestHeader, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Commit what exists, and answer for each partition."""
+    # Most commits are answered at once, without a task.
     return run_eagerly(_commit(services, header, request))
 
 
@@ -48,6 +50,7 @@ async def _commit(
     places: list[tuple[int, int]] = []
     for number, topic in enumerate(request.topics):
         known = _find(services, topic, has_ids=has_ids)
+        # A set: each search in the topic's tuple would take as long as the topic has partitions.
         partitions = frozenset(() if known is None else known.partitions)
         codes.append([])
         for each in topic.partitions:
@@ -73,8 +76,10 @@ def offset_to_commit(topic: Topic, asked: OffsetCommitRequestPartition) -> Offse
     return OffsetToCommit(
         TopicPartition(topic.name, asked.partition_index),
         topic.topic_id,
+        # Negative offsets are stored as they come, as in Kafka.
         asked.committed_offset,
         asked.committed_leader_epoch,
+        # Kafka stores null as the empty string too.
         asked.committed_metadata or "",
     )
 
@@ -85,11 +90,13 @@ def commit_of(
     """The commit of these offsets that a request asks for."""
     return Commit(
         group_id=request.group_id,
+        # A client that assigns its own partitions, or an admin tool, has -1 and no ids.
         committer=Committer(
             request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
         ),
         offsets=offsets,
         version=header.api_version,
+        # v2 to v4 only: since v5 the setting of the broker decides (KIP-211).
         retention_ms=request.retention_time_ms,
     )
 
@@ -106,6 +113,7 @@ def response_with(
 
 
 def _find(services: Services, topic: OffsetCommitRequestTopic, *, has_ids: bool) -> Topic | None:
+    # Else it would be looked up by its name, which is empty in these versions.
     if has_ids and topic.topic_id == NO_UUID:
         return None
     return services.find_topic(topic.name, topic.topic_id if has_ids else NO_UUID)

@@ -2,9 +2,9 @@
 
 Versions: 1 to 10.
 Behaviour: an unknown group, topic or partition has offset -1 and no error. Null topics mean all
-    that the group has committed. What is asked for twice is answered once, since a group may have
-    committed much. Many partitions are fetched in several turns of the event loop. While the group
-    is loaded it has COORDINATOR_LOAD_IN_PROGRESS: librdkafka does not retry NOT_COORDINATOR
+    that the group has committed. What is asked for twice is answered once. Many partitions are
+    fetched in several turns of the event loop. While the group is loaded it has
+    COORDINATOR_LOAD_IN_PROGRESS: librdkafka does not retry NOT_COORDINATOR
     (confluentinc/librdkafka#5586).
 Version notes: v2 has an error for the group, which up to v7 is repeated for each partition, unlike
     in Kafka: aiokafka 0.14 looks at partitions alone, and would take the group for one without
@@ -37,7 +37,9 @@ from tailrace.protocol.messages.offset_fetch import (
 )
 from tailrace.runtime.slices import Slices
 
+# Before it a client sees the errors of partitions alone.
 GROUP_ERROR_SINCE = 2
+# One request of an admin client for many groups of one coordinator.
 GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 NOTHING = FetchedOffset(TopicPartition("", -1), None, ErrorCode.NONE)
@@ -61,6 +63,7 @@ async def handle_offset_fetch(
     if version >= GROUPS_SINCE:
         groups = [
             await _fetch(services, each, version=version, is_stable=request.require_stable)
+            # Each once: a short request could ask for all that a group has committed, many times.
             for each in dict.fromkeys(request.groups)
         ]
         return OffsetFetchResponse(groups=tuple(groups))
@@ -116,6 +119,7 @@ async def _fetch(
     group_id, fetcher = group.group_id, MemberAtEpoch(group.member_id, group.member_epoch)
     asked = None if group.topics is None else [_named(services, t, version) for t in group.topics]
     if asked is None:
+        # Names first and offsets after, since only a list of names can be cut into turns.
         known = await decide(
             services,
             group_id,
@@ -136,6 +140,8 @@ async def _fetch(
         services,
         group_id,
         wanted,
+        # KIP-447: a consumer must not begin at an offset that an open transaction is about to
+        # replace. It gets UNSTABLE_OFFSET_COMMIT, and asks again.
         decision=lambda groups, part: groups.fetch_offsets(
             group_id, part, fetcher=fetcher, is_stable=is_stable, topic_ids=ids
         ),
@@ -148,7 +154,8 @@ async def _fetch(
 
 
 def _refused(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
-    # As in Kafka: a consumer that fetches does not expect the other code.
+    # As in Kafka: consumers before 3.9 do not expect the other code from OffsetFetch, and fail.
+    # After this one they look for the coordinator again.
     if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
         code = ErrorCode.NOT_COORDINATOR
     return OffsetFetchResponseGroup(group_id=group_id, error_code=code)
@@ -172,6 +179,7 @@ async def _of_all(
     for partition in known:
         indexes.setdefault(partition.topic, []).append(partition.partition)
         await slices.turn()
+    # Before v10 there is no place for an id.
     topics = services.controller.image.topics if version >= TOPIC_IDS_SINCE else {}
     ids = {name: topics[name].topic_id if name in topics else NO_UUID for name in indexes}
     return [_Topic(name, ids[name], tuple(sorted(indexes[name]))) for name in sorted(indexes)]
@@ -191,6 +199,7 @@ async def _answered(
         partitions.append(
             OffsetFetchResponsePartitions(
                 partition_index=index,
+                # -1 and no error: a consumer then begins by `auto.offset.reset`.
                 committed_offset=NO_OFFSET if committed is None else committed.offset,
                 committed_leader_epoch=-1 if committed is None else committed.leader_epoch,
                 metadata="" if committed is None else committed.metadata,

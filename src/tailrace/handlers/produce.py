@@ -71,6 +71,7 @@ from tailrace.values import dataclass
 if TYPE_CHECKING:
     from tailrace.handlers.produce_transactions import Admission
 
+# The codec came with this version (KIP-110); Kafka refuses it below, too.
 ZSTD_SINCE = 7
 SHORT_COUNT_MAX = 32
 """Most batches of a request that is answered in one callback: each takes some 50 us."""
@@ -110,6 +111,8 @@ async def _later_unless_unwanted(
 def _unless_unwanted(request: ProduceRequest, response: ProduceResponse) -> Answer:
     if request.acks != Acks.NONE:
         return response
+    # One failed partition is enough to close the connection, as in Kafka, though the batches of the
+    # others are in the log.
     code = _first_error(response)
     if code != ErrorCode.NONE:
         # There is no response to carry the code. A closed connection is all that a producer with
@@ -128,6 +131,7 @@ def _append_all(
         return _produce_in_transaction(services, header, request, is_durable=is_durable)
     # A held partition moves between directories or has no log yet, and appends to it have to wait.
     if services.replicas.held or not _is_short(services, request):
+        # A task is made only if a batch has to wait, or the request takes longer than a slice.
         return run_eagerly(
             _produce_in_slices(services, header, request, refusal=refusal, is_durable=is_durable)
         )
@@ -295,6 +299,7 @@ def _first_error(response: ProduceResponse) -> ErrorCode:
 
 def _refusal_of_all(request: ProduceRequest) -> Refusal | None:
     if request.acks not in KNOWN_ACKS:
+        # As in Kafka each partition is refused with this code, and nothing is appended.
         return Refusal(ErrorCode.INVALID_REQUIRED_ACKS)
     return None
 
@@ -322,9 +327,11 @@ def _refusal_of_topic(topic: Topic | None, data: TopicProduceData) -> Refusal | 
     if topic is None:
         is_by_name = data.topic_id == NO_UUID
         return Refusal(
+            # As in Kafka the second code is only for requests with ids (v13, KIP-516).
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_by_name else ErrorCode.UNKNOWN_TOPIC_ID
         )
     if topic.is_internal:
+        # Kafka lets a client write to them whose id is `__admin_client`. Here nobody may.
         return Refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{topic.name} is an internal topic, which only brokers write to",
@@ -372,6 +379,7 @@ async def _append_long(
     try:
         partition = services.replicas.find(name)
         planned = await services.validation.plan(partition.log, records, now_ms=clock.now_ms())
+        # A move may complete while the check runs, and it takes no appends meanwhile.
         await services.replicas.wait_until_free(name)
         # The check has run on a worker thread: meanwhile the topic may have been deleted.
         refusal = _refusal_of_topic(services.find_topic(named.name, named.topic_id), named)
@@ -379,6 +387,7 @@ async def _append_long(
             return _PartitionResult(_refused(data.index, refusal))
         if services.replicas.find(name) is not partition:
             raise UnknownPartitionError(f"{name} was deleted and created again meanwhile")
+        # The clock is read again: LogAppendTime is the time of the append, not that of the check.
         appended = partition.append_planned(planned, now_ms=clock.now_ms(), guard=guard)
     except (TailraceError, OSError) as error:
         return _failed(data.index, error)
@@ -388,6 +397,8 @@ async def _append_long(
 def _failed(index: int, error: TailraceError | OSError) -> _PartitionResult:
     record_errors: tuple[RecordError, ...] = ()
     if isinstance(error, InvalidRecordError | InvalidTimestampError):
+        # KIP-467: Java's producer fails these records with their own messages, and says of the
+        # others in the batch that they failed because of these.
         record_errors = error.record_errors
     return _PartitionResult(_refused(index, Refusal(error_code(error), str(error), record_errors)))
 
@@ -404,9 +415,13 @@ def _appended(
         index=index,
         error_code=ErrorCode.NONE,
         base_offset=appended.base_offset,
+        # -1 under CreateTime: the producer then takes the timestamps of its own records.
         log_append_time_ms=appended.log_append_time,
+        # By this (since v5) a producer tells records that were deleted from lost ones, and raises
+        # no needless OutOfOrderSequenceException.
         log_start_offset=appended.log_start_offset,
     )
+    # Consumers may see the records while their producer waits for the flush.
     flushed = services.flushes.ask_before_answer(partition.log, is_durable=is_durable)
     return _PartitionResult(answer, flushed)
 

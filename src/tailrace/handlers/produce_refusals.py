@@ -20,4 +20,6 @@ def is_transactional(records: Buffer) -> bool:
     """Whether these bytes begin with the header of a transactional batch."""
     if len(records) < HEADER_SIZE:
         return False
+    # Not a decoded batch: this is asked for each batch of each request. The attributes are a
+    # big-endian int16, with all flags in the second byte.
     return bool(records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_FLAG)

@@ -28,7 +28,10 @@ from tailrace.storage.producers import InvalidProducerEpochError
 from tailrace.storage.verification import VerificationGuard
 from tailrace.values import dataclass, field
 
+# The first version with the code TRANSACTION_ABORTABLE (KIP-890).
 ABORTABLE_SINCE = 11
+# In a transaction clients send v12 only where `transaction.version` is 2, and leave
+# AddPartitionsToTxn out then.
 ADDS_SINCE = 12
 
 _RETRIED = frozenset(
@@ -55,6 +58,7 @@ class Admission:
 async def admit(services: Services, request: ProduceRequest, version: int) -> Admission | Refusal:
     """Verify the transactional batches of a request; a refusal is for the whole request."""
     if request.transactional_id is None:
+        # As in Kafka, whose check of the right to write to the id fails where there is no id.
         return Refusal(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "the request has transactional records and no transactional id",
@@ -70,11 +74,15 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
         await slices.turn()
         producer_id, epoch, sequence = _PRODUCER.unpack_from(records, layout.PRODUCER_ID_POSITION)
         if producer not in {None, (producer_id, epoch)}:
+            # One transactional id has one producer, so the coordinator could not be asked by one
+            # request. Kafka refuses it likewise.
             return Refusal(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                 "the request has transactional records of several producers",
             )
         producer = TransactionalProducer(producer_id, epoch)
+        # From v12 on the partition is added whether verification is on or off: the client does not
+        # do it, and what was not added gets no marker (decision 61).
         if producer_id < 0 or not (is_adding or services.transaction_settings.is_verifying):
             continue
         begun[name] = partial(
@@ -86,6 +94,8 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
             begins_at_zero=is_adding,
         )
         try:
+            # Before the coordinator is asked: when a producer id is used up it knows the next one
+            # only, but the log still knows the epoch of this one (decision 61).
             guard = begun[name]()
         except InvalidProducerEpochError as error:
             refusals[name] = _late(error)
@@ -114,6 +124,7 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
     except InvalidProducerEpochError as error:
         # A marker came meanwhile; its epoch is that of the producer for all partitions.
         return Admission(refusals | dict.fromkeys(guards, _late(error)))
+    # When they are only verified, partitions are refused one by one; they are added all or none.
     refusals |= {name: _refusal(error, version) for name, error in errors.items() if error}
     return Admission(refusals, guards)
 
@@ -131,6 +142,7 @@ def _begin(
 ) -> VerificationGuard | None:
     """The guard for the producer's first batch in a partition; None if it needs none."""
     partition = services.replicas.get(name)
+    # The append refuses it with its own code.
     if partition is None:
         return None
     return partition.log.producers.begin_verification(
@@ -148,6 +160,7 @@ def _transactional(
     """The transactional batches for topics that clients may write to."""
     for data in request.topic_data:
         topic = services.find_topic(data.name, data.topic_id)
+        # Refused without the coordinator, which would add them to the transaction.
         if topic is None or topic.is_internal:
             continue
         for each in data.partition_data:
@@ -164,6 +177,8 @@ def _refusal(error: ErrorCode, version: int) -> Refusal:
     code = error_of_verification(error, knows_abortable=version >= ABORTABLE_SINCE)
     if code is ErrorCode.INVALID_TXN_STATE:
         return Refusal(code, "the partition was not added to the transaction")
+    # Usual from v12 on, while the markers of the transaction before are written: there is no
+    # AddPartitionsToTxn any more that would get the code. Kafka does not translate it either.
     is_known = version >= ADDS_SINCE and code is ErrorCode.CONCURRENT_TRANSACTIONS
     if code in _RETRIED and not is_known:
         return Refusal(
