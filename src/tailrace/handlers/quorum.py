@@ -49,6 +49,8 @@ def _described_quorum(services: Services, request: DescribeQuorumRequest) -> Des
                 partition_index=partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
         log, now_ms = services.controller.log, services.clock.now_ms()
+        # Kafka, too, has the present for both times of the leader, though its schema says -1 for
+        # the last fetch (KIP-836).
         voter = ReplicaState(
             replica_id=services.node_id,
             log_end_offset=log.end_offset,
@@ -59,6 +61,7 @@ def _described_quorum(services: Services, request: DescribeQuorumRequest) -> Des
             partition_index=0,
             leader_id=services.node_id,
             leader_epoch=log.epoch,
+            # The only voter is the majority, and what is in the log is on the device.
             high_watermark=log.end_offset,
             current_voters=(voter,),
         )
@@ -75,6 +78,7 @@ def _described_quorum(services: Services, request: DescribeQuorumRequest) -> Des
             )
             for topic in request.topics
         ),
+        # v2 has the addresses of the controllers (KIP-853); up to v1 there were ids alone.
         nodes=(Node(node_id=services.node_id, listeners=(listener,)),),
     )
 
@@ -98,6 +102,7 @@ def _refuse_voters(
     services: Services, cluster_id: str | None, change: str
 ) -> tuple[ErrorCode, str]:
     """The code and Kafka's message for a change of the voters."""
+    # First, as in Kafka: to a command for another cluster the level of this one says nothing.
     if cluster_id is not None and cluster_id != services.cluster_id:
         return (
             ErrorCode.INCONSISTENT_CLUSTER_ID,

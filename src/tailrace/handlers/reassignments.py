@@ -61,8 +61,10 @@ def _alter(
     services: Services, topic: str, wanted: ReassignablePartition
 ) -> ReassignablePartitionResponse:
     code, message = ErrorCode.NONE, None
+    # As in Kafka a partition that does not exist is no error of the others.
     if not services.has_partition(TopicPartition(topic, wanted.partition_index)):
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # Null cancels (KIP-455), and in Kafka too it is an error if there is nothing to cancel.
     elif wanted.replicas is None:
         code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     else:
@@ -84,6 +86,7 @@ def handle_list_partition_reassignments(
     Behaviour: one broker has no other replicas to give, so the list is empty.
     Not done: reassignments, until there are several brokers.
     """
+    # Also for partitions that do not exist: Kafka leaves them out, without an error.
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None)
 
 
@@ -94,6 +97,7 @@ class _ElectionType(IntEnum):
     UNCLEAN = 1
 
 
+# A set of ints: the type is any int8, and `_ElectionType(5)` would raise.
 _ELECTION_TYPES = frozenset(_ElectionType)
 
 
@@ -114,10 +118,13 @@ async def handle_elect_leaders(
     is_known, wants_all = request.election_type in _ELECTION_TYPES, request.topic_partitions is None
     slices = Slices()
     results = []
+    # Like Kafka's error for a whole request: each named partition has it, and a request for all has
+    # the code at the top alone.
     for name, numbers in _wanted(services, request) if is_known or not wants_all else ():
         elect = partial(_elect, services, name, election_type=request.election_type)
         elected = await each_in_slices(numbers, elect, slices)
         if wants_all:
+            # As in Kafka an answer for all leaves out partitions that need no election.
             elected = [each for each in elected if each.error_code != ErrorCode.ELECTION_NOT_NEEDED]
         if elected or not wants_all:
             results.append(ReplicaElectionResult(topic=name, partition_result=tuple(elected)))
@@ -148,6 +155,7 @@ def _outcome(services: Services, name: TopicPartition, election_type: int) -> Er
         return ErrorCode.INVALID_REQUEST
     if not services.has_partition(name):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # The only replica is the preferred one, so a leader is always the right one.
     if services.replicas.is_led(name):
         return ErrorCode.ELECTION_NOT_NEEDED
     if election_type == _ElectionType.PREFERRED:

@@ -40,6 +40,7 @@ Requests up to this size claim no memory for their objects."""
 
 _API: Final = APIS[ApiKey.OFFSET_COMMIT]
 
+# The correlation id stays bytes, since it is only copied into the answer.
 _VARYING: Final = {4: "4s", 8: "q", 12: "qi"}
 """Struct format of neighbouring bytes that may differ, by their count: the correlation id, an
 offset up to v5, an offset and its leader epoch."""
@@ -85,9 +86,12 @@ class RepeatedCommit:
         """
         if not isinstance(request, OffsetCommitRequest) or len(frame) > BYTES_MAX:
             return
+        # More offsets take several turns (decision 34), and `take` has only one.
         if sum(len(topic.partitions) for topic in request.topics) > OFFSETS_PER_TURN:
             return
         kind = _kind(header, request)
+        # Twice in a row: to cut a request apart costs more than to decode it, and a client that
+        # commits for other partitions each time would pay for nothing.
         was_last, self._last = kind == self._last, kind
         if was_last and isinstance(answer, OffsetCommitResponse) and _is_committed(answer):
             self._known = self._known_or_none(header, request, frame)
@@ -108,11 +112,14 @@ class RepeatedCommit:
         known = self._known
         if known is None or limit - start < known.layout.size:
             return None
+        # Nothing is changed before the answer is certain: what is None here is decoded by the
+        # general path, from the same bytes.
         fields, step = known.layout.unpack_from(received, start), known.step
         if _constants(fields, step) != known.constants:
             return None
         epochs = fields[4::step]
         if known.commit.version < LEADER_EPOCHS_SINCE:
+            # KIP-320 brought the leader epoch of a commit with v6.
             epochs = (NO_LEADER_EPOCH,) * len(fields[3::step])
         group_id, committer, earlier, version, retention_ms, producer = known.commit
         offsets = [
@@ -120,9 +127,11 @@ class RepeatedCommit:
             for each, offset, epoch in zip(earlier, fields[3::step], epochs, strict=True)
         ]
         commit = Commit(group_id, committer, offsets, version, retention_ms, producer)
+        # Decided each time: after a rebalance the group refuses what it took before.
         codes = self._codes_or_none(known, commit)
         if codes is None:
             return None
+        # An error is rare, and most of these answers are equal: they are encoded once.
         answer = _encoded(known.request, version, codes) if any(codes) else known.answer
         return (
             start + known.layout.size,
@@ -133,13 +142,18 @@ class RepeatedCommit:
         """A code for each offset; None if nothing was decided."""
         services = self._services
         for asked, topic in zip(known.request.topics, known.topics, strict=True):
+            # The same object: an image that changes a topic makes a new one. A topic that was
+            # created again has another id, for which these offsets must not count.
             if services.find_topic(asked.name, asked.topic_id) is not topic:
                 return None
         try:
             shard = services.groups.shard_of(commit.group_id)
+            # While records wait for a flush, or the partition moves, only the general path can
+            # wait.
             if not shard.runs_at_once:
                 return None
             return shard.run_at_once(partial(decide_commit, commit))
+        # Nothing was changed. The general path meets the error again, and answers it.
         except TailraceError:
             return None
 
@@ -150,6 +164,7 @@ class RepeatedCommit:
         services, version = self._services, header.api_version
         topics = [services.find_topic(each.name, each.topic_id) for each in request.topics]
         offsets = [
+            # Partitions, ids and metadata are made once here; `take` changes only the two numbers.
             offset_to_commit(topic, each)
             for asked, topic in zip(request.topics, topics, strict=True)
             if topic is not None
@@ -158,6 +173,8 @@ class RepeatedCommit:
         is_at_once = services.groups.shard_of(request.group_id).runs_at_once
         if None in topics or not offsets or not is_at_once:
             return None
+        # All bits 0 and all bits 1: wherever the two frames differ a repetition may differ too, so
+        # the layout of no version is written down here (decision 39).
         zeros, ones = (
             encode_request(
                 _API,

@@ -46,6 +46,7 @@ from tailrace.values import replace
 FIRST_VERSION: Final = 7
 """The first version with sessions; before it a request has other fields."""
 
+# Enough for one partition with the longest topic name (249) and a long client id.
 BYTES_MAX: Final = 1024
 """Largest request that is remembered."""
 
@@ -101,8 +102,10 @@ class RepeatedFetch:
         """
         assert isinstance(request, FetchRequest)
         kind = _kind_or_none(header, request) if len(frame) <= BYTES_MAX else None
+        # Twice in a row, since a request that is sent once is not worth the cutting.
         was_last, self._last = kind is not None and kind == self._last, kind
         if was_last and isinstance(answer, FetchResponse) and _has_records(answer):
+            # An answer without records does not show where they would be.
             self._known = _known_or_none(header, request, answer=answer, frame=frame)
 
     def take(
@@ -122,11 +125,14 @@ class RepeatedFetch:
         if known is None or limit - start < known.layout.size:
             return None
         fields = known.layout.unpack_from(received, start)
+        # Constant and varying fields take turns, as `layout_of` groups neighbouring bytes.
         if fields[::2] != known.constants:
             return None
         correlation_id, *epoch, offset = fields[1::2]
         session = None
         if epoch:
+            # KIP-227: the epoch has to be the next one. Another one is an error, for the general
+            # path.
             session = self._services.fetch_sessions.find_single(
                 known.request.session_id, epoch[0], known.key
             )
@@ -150,11 +156,13 @@ class RepeatedFetch:
         """Records from an offset on, if they can be sent at once and there is no other news."""
         services, request, wanted = self._services, known.request, known.wanted
         topic = services.find_topic(known.key.topic, known.key.topic_id)
+        # As for Produce: some partition moves or has no log yet, for moments.
         if topic is None or services.replicas.held:
             return None
         bytes_limit = min(request.max_bytes, services.fetch_bytes_max)
         try:
             partition = services.replicas.find(TopicPartition(topic.name, wanted.partition))
+            # The epoch of the request is constant, but the partition may have a newer one by now.
             partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
             # Nothing to send yet: only the general path can wait for records.
             if offset >= partition.log.positions.limit(known.limit):
@@ -164,13 +172,17 @@ class RepeatedFetch:
                 found = partition.read(
                     Offset(offset),
                     bytes_max=min(wanted.partition_max_bytes, bytes_limit),
+                    # KIP-74: a batch that is larger than the limit is sent whole, or its reader
+                    # would stop.
                     is_first_whole=True,
                     limit=known.limit,
                 )
         except (TailraceError, OSError):
             return None
+        # The answer that is copied has no room for a list of aborted transactions.
         if found.records is None or found.aborted:
             return None
+        # Fewer than `fetch.min.bytes` have to wait for more, which only the general path can.
         is_enough = len(found.records) >= min(request.min_bytes, bytes_limit)
         return found if is_enough or request.max_wait_ms <= 0 else None
 
@@ -186,6 +198,7 @@ def _head(known: _Known, found: ReadSlice, *, correlation_id: int, size: int) ->
         found.log_start_offset,
     )
     if known.is_flexible:
+        # A compact length is one more than the size, as 0 means null.
         write_uvarint(head, size + 1)
     else:
         head += _LENGTH.pack(size)
@@ -199,11 +212,14 @@ def _kind_or_none(header: RequestHeader, request: FetchRequest) -> tuple[object,
     if len(topics) != 1 or len(topics[0].partitions) != 1 or request.forgotten_topics_data:
         return None
     is_in_session = request.session_id != NO_SESSION
+    # Epoch 0 asks for a new session, and -1 within one ends it. Neither is repeated. Without a
+    # session all requests have -1, as those of clients that use none.
     if request.session_epoch == INITIAL_EPOCH or is_in_session is (
         request.session_epoch == FINAL_EPOCH
     ):
         return None
     (wanted,) = topics[0].partitions
+    # With the epoch of its last record a client asks for a truncation check too (KIP-595).
     if header.api_version < FIRST_VERSION or wanted.last_fetched_epoch >= 0:
         return None
     if is_of_follower(request) or min(wanted.partition_max_bytes, request.max_bytes) < 0:
@@ -237,6 +253,7 @@ def _known_or_none(
     sent = b"".join((len(frame).to_bytes(SIZE_BYTES), frame))
     if len(sent) != layout.size or layout.unpack(sent)[::2] != constants:
         return None
+    # The first byte that differs is where the offsets of the log are.
     (head, _, tail), (other, _, _) = (_answered(answer, number, version) for number in (0, -1))
     is_flexible = _API.is_flexible(version)
     (topic,) = request.topics
@@ -248,6 +265,8 @@ def _known_or_none(
         limit=read_limit(request.isolation_level),
         layout=layout,
         constants=constants,
+        # Without the length of the records, which each answer has of its own. It is one byte in a
+        # flexible version, since `_answered` has one byte of records.
         head=head[: -1 if is_flexible else -_LENGTH.size],
         offsets_at=next(at for at, byte in enumerate(head) if byte != other[at]),
         tail=tail,

@@ -48,6 +48,7 @@ def handle_describe_user_scram_credentials(
     for owner, record in services.controller.log.image.scram.items():
         info = CredentialInfo(mechanism=owner.mechanism, iterations=record.iterations)
         known.setdefault(owner.name, []).append(info)
+    # As in Kafka null and an empty list both mean all users.
     counts = Counter(each.name for each in request.users or ()) or dict.fromkeys(known, 1)
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE,
@@ -59,6 +60,7 @@ def _described_user(
     user: str, count: int, known: Mapping[str, Sequence[CredentialInfo]]
 ) -> DescribeUserScramCredentialsResult:
     code, message = ErrorCode.NONE, ""
+    # Refused as in Kafka, also where the user is not known.
     if count > 1:
         code = ErrorCode.DUPLICATE_RESOURCE
         message = (
@@ -75,6 +77,7 @@ def _described_user(
 
 CREDENTIALS_MAX: Final = 10_000
 """Most credentials of a cluster, since every broker keeps all of them in memory."""
+# Kafka's limits for both mechanisms. Each login costs the client as many rounds of hashing.
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16_384
 SCRAM_SINCE: Final = 11
@@ -134,7 +137,9 @@ async def handle_alter_user_scram_credentials(
 
 def _refusals(image: MetadataImage, changes: tuple[_Change, ...]) -> Iterator[tuple[str, _Refusal]]:
     """The users whose changes are refused, and why."""
+    # By name and not by mechanism, as in Kafka: a user with both mechanisms takes two requests.
     counts = Counter(each.name for each in changes)
+    # Each new credential counts for those after it, since all of them are one batch.
     count = len(image.scram)
     for each in changes:
         refusal = _refusal(image, each)
@@ -157,6 +162,7 @@ def _refusals(image: MetadataImage, changes: tuple[_Change, ...]) -> Iterator[tu
 
 def _refusal(image: MetadataImage, change: _Change) -> _Refusal | None:
     """Why one change is refused by itself."""
+    # Before the values are looked at, as in Kafka: brokers of that level do not know the records.
     if image.metadata_version < SCRAM_SINCE:
         message = "The current metadata.version does not support SCRAM"
         return ErrorCode.UNSUPPORTED_VERSION, message
@@ -170,6 +176,7 @@ def _refusal(image: MetadataImage, change: _Change) -> _Refusal | None:
             return ErrorCode.RESOURCE_NOT_FOUND, message
         return None
     if change.iterations < ITERATIONS_MIN:
+        # Kafka's own login would refuse such a credential too.
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"
     if change.iterations > ITERATIONS_MAX:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations"

@@ -1,11 +1,9 @@
 """Logins, access control lists and delegation tokens: this broker has none of them.
 
-    SaslHandshake (17), 0 to 1            no mechanisms: a client that is set up to log in learns at
-                                          once that its `security.protocol` or port is wrong
-    SaslAuthenticate (36), 0 to 2         without SASL a connection counts as logged in
-    DescribeAcls (29), 1 to 3             MirrorMaker and Kafka's tools take the code for "everybody
-                                          may do everything"
-    CreateAcls (30), 1 to 3               an entry without an authorizer would protect nothing
+    SaslHandshake (17), 0 to 1
+    SaslAuthenticate (36), 0 to 2
+    DescribeAcls (29), 1 to 3
+    CreateAcls (30), 1 to 3
     DeleteAcls (31), 1 to 3
     CreateDelegationToken (38), 1 to 3    v3 names who has asked for the token (KIP-373)
     RenewDelegationToken (39), 1 to 2
@@ -61,19 +59,25 @@ def _always(answer: M) -> Callable[[Services, RequestHeader, Message], M]:
     return handle
 
 
+# No mechanisms: a client that is set up to log in learns at once that its `security.protocol` or
+# its port is wrong.
 handle_sasl_handshake = _always(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
+# Without SASL a connection counts as logged in.
 handle_sasl_authenticate = _always(
     SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="SaslAuthenticate request received after successful authentication",
     )
 )
+# Programs take this code for "everybody may do everything". MirrorMaker, which copies ACLs by
+# default, then says so once and copies none.
 handle_describe_acls = _always(
     DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED,
         error_message="No Authorizer is configured on the broker",
     )
 )
+# -1 for all times is what Kafka sends with an error.
 handle_renew_delegation_token = _always(
     RenewDelegationTokenResponse(error_code=_NO_TOKENS, expiry_timestamp_ms=-1)
 )
@@ -87,6 +91,8 @@ def handle_create_acls(
     _services: Services, _header: RequestHeader, request: CreateAclsRequest
 ) -> CreateAclsResponse:
     """SECURITY_DISABLED for each entry."""
+    # An entry without an authorizer would protect nothing. The words differ from those of
+    # DescribeAcls, in Kafka too.
     refused = AclCreationResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )

@@ -68,9 +68,11 @@ if TYPE_CHECKING:
 MESSAGE_CHARACTERS_MAX = 8000
 """Older versions allow 32,767 bytes for a string, and a character has up to four bytes."""
 
+# Kafka's default of the field (KIP-430).
 NO_OPERATIONS = -(2**31)
 """The authorized operations of an answer that nobody has asked for them."""
 
+# What Kafka answers to a super user.
 CLUSTER_OPERATIONS = 8096
 """All operations on a cluster, one bit each by Kafka's number; everybody may do everything here."""
 
@@ -91,10 +93,12 @@ _CODES: dict[type[Exception], ErrorCode] = {
     UnknownLeaderEpochError: ErrorCode.UNKNOWN_LEADER_EPOCH,
     InvalidRequestError: ErrorCode.INVALID_REQUEST,
     InvalidTopicNameError: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    # Kafka's code for `__cluster_metadata`; other bad names are INVALID_TOPIC_EXCEPTION.
     ReservedTopicError: ErrorCode.INVALID_REQUEST,
     TopicExistsError: ErrorCode.TOPIC_ALREADY_EXISTS,
     InvalidPartitionsError: ErrorCode.INVALID_PARTITIONS,
     TooManyGroupsError: ErrorCode.POLICY_VIOLATION,
+    # Kafka has this code for more than 10,000 new partitions in one request.
     TooManyPartitionsError: ErrorCode.POLICY_VIOLATION,
     InvalidReplicationError: ErrorCode.INVALID_REPLICATION_FACTOR,
     ConfigError: ErrorCode.INVALID_CONFIG,
@@ -107,6 +111,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     CoordinatorFencedError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     UnknownPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     DeletionPolicyError: ErrorCode.POLICY_VIOLATION,
+    # KAFKA-4893: the suffix of a copy makes the name of a folder longer than 255 bytes.
     FolderNameError: ErrorCode.INVALID_TOPIC_EXCEPTION,
     LogDirNotFoundError: ErrorCode.LOG_DIR_NOT_FOUND,
     ReplicaNotAvailableError: ErrorCode.REPLICA_NOT_AVAILABLE,
@@ -193,11 +198,9 @@ class Services:
 
     @property
     def has_consumer_protocol(self) -> bool:
-        """Whether groups of the consumer protocol are served: by settings, and by the cluster.
-
-        Their records need the feature `group.version`; an older Kafka, which may get the directory
-        back, does not know them.
-        """
+        """Whether groups of the consumer protocol are served: by settings, and by the cluster."""
+        # Their records need the feature: an older Kafka, which may get the directory back, does not
+        # know them.
         is_in_use = self.controller.image.features.get("group.version", 0) > 0
         return self.consumer_settings.is_served and is_in_use
 
@@ -209,6 +212,7 @@ class Services:
 
 def read_limit(isolation_level: int) -> ReadLimit:
     """The read limit of a consumer with this isolation level."""
+    # Kafka has an exception for a number that is neither; here it is read_uncommitted.
     is_committed = isolation_level == IsolationLevel.READ_COMMITTED
     return ReadLimit.LAST_STABLE if is_committed else ReadLimit.HIGH_WATERMARK
 
@@ -223,4 +227,5 @@ def error_code(error: TailraceError | OSError) -> ErrorCode:
     """Kafka's error code for an exception; KAFKA_STORAGE_ERROR for an OSError of the system."""
     if not isinstance(error, TailraceError):
         return ErrorCode.KAFKA_STORAGE_ERROR
+    # By the exact type, so that no subclass has the code of its base by accident.
     return _CODES.get(type(error), code_for(error))

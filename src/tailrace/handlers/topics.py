@@ -38,9 +38,12 @@ async def create_topics(
     Raises:
         StorageError: the device refused; there is none of them.
     """
+    # On the device before anybody sees it: the answer and the metadata promise the topic.
     await changes.on_device(lambda: controller.prepare(topics))
     slices = Slices()
     for topic in topics:
+        # Before `publish`: a request that finds the topic must find that its log is expected, and
+        # wait for it (decision 55).
         _expect(controller, replicas, topic=topic, numbers=topic.partitions)
         await slices.turn()
     names = [topic.name for topic in topics]
@@ -107,10 +110,13 @@ async def delete_topic(
     Raises:
         StorageError: the device refused.
     """
+    # The record first: a crash leaves folders without a topic, and never a topic that has lost its
+    # records.
     await changes.on_device(lambda: controller.remove(topic))
     slices = Slices()
     names = [TopicPartition(topic.name, number) for number in topic.partitions]
     for name in names:
+        # A log that is being made would appear after its topic is gone.
         await replicas.new_logs.forget(name)
         await slices.turn()
 

@@ -19,6 +19,7 @@ def coordinator_of(services: Services) -> TransactionCoordinator:
         try:
             return await services.changes.on_device(services.controller.next_producer_id)
         except StorageError as error:
+            # Kafka's answer while the controller has given it no block of ids; producers retry it.
             raise CoordinatorLoadInProgressError(str(error)) from error
 
     return TransactionCoordinator(
@@ -44,8 +45,11 @@ async def ask_coordinator(
     """
     coordinator, settings = coordinator_of(services), services.transaction_settings
     if not is_adding:
+        # No retries here: older producers get an error on which they send the batch again.
         return await coordinator.verify_partitions(request)
     loop = asyncio.get_running_loop()
+    # Kafka's `add.partitions.to.txn.retry.backoff.max.ms` and `.ms`: 100 and 20. The producer's own
+    # pause is longer, and it would send all records once more.
     deadline = loop.time() + settings.retry_ms_max / 1000
     pause_s = settings.retry_ms / 1000
     while True:
@@ -53,6 +57,7 @@ async def ask_coordinator(
         if error is not ErrorCode.CONCURRENT_TRANSACTIONS or loop.time() + pause_s > deadline:
             return dict.fromkeys(request.partitions, error)
         await asyncio.sleep(pause_s)
+        # The marker that was waited for takes the guard of this verification.
         begin_again()
 
 
@@ -61,8 +66,10 @@ def error_of_verification(error: ErrorCode, *, knows_abortable: bool) -> ErrorCo
 
     Older producers do not know TRANSACTION_ABORTABLE.
     """
+    # As in Kafka: producers expect the older code from Produce and TxnOffsetCommit.
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    # KIP-890: for older producers Kafka puts this code in its place.
     if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
         return ErrorCode.INVALID_TXN_STATE
     return error

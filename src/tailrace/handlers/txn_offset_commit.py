@@ -40,7 +40,9 @@ from tailrace.storage.producers import (
     ProducerSequenceError,
 )
 
+# KAFKA-7296: Java producers from 0.11 to before 2.0 could crash at the other code.
 LOADING_SINCE = 2
+# KIP-890: v4 knows TRANSACTION_ABORTABLE, v5 leaves AddOffsetsToTxn out.
 ABORTABLE_SINCE = 4
 ADDS_SINCE = 5
 
@@ -57,6 +59,7 @@ async def handle_txn_offset_commit(
     found: list[OffsetToCommit] = []
     places: list[tuple[int, int]] = []
     for number, topic in enumerate(request.topics):
+        # No version of this request names topics by id, unlike OffsetCommit from v10 on.
         known = services.find_topic(topic.name, NO_UUID)
         codes.append([])
         for each in topic.partitions:
@@ -75,6 +78,7 @@ async def handle_txn_offset_commit(
                     )
                 )
             await slices.turn()
+    # Without a valid partition the group is not asked, and its transaction does not begin.
     answer = await _commit(services, request, found, version=header.api_version) if found else []
     committed = [answer] * len(found) if isinstance(answer, ErrorCode) else answer
     for (number, place), code in zip(places, committed, strict=True):
@@ -99,23 +103,33 @@ async def _commit(
     )
     commit = Commit(
         group_id=request.group_id,
+        # KIP-447: a member that was replaced must not commit for its successor. Up to v2 there are
+        # no such fields, and nothing is checked.
         committer=Committer(request.generation_id, request.member_id, request.group_instance_id),
         offsets=offsets,
         version=version,
         producer=producer,
     )
+    # Unlike OffsetCommit, to which the empty id is a group, as in Kafka.
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     try:
+        # The shard of the group and not that of the transactional id: its log gets the offsets, and
+        # so the marker.
         shard = services.groups.shard_of(request.group_id)
         begin = partial(shard.begin_verification, producer, begins_at_zero=version >= ADDS_SINCE)
+        # Before the coordinator is asked: an old epoch is known here even when the coordinator has
+        # a new producer id (decision 61).
         guard = begin()
         if guard is not None and (
+            # From v5 on the group is added whether verification is on or off: no AddOffsetsToTxn
+            # has done it, and no marker would come.
             version >= ADDS_SINCE or services.transaction_settings.is_verifying
         ):
 
             def begin_again() -> None:
                 nonlocal guard
+                # A marker in between has made the first guard void.
                 guard = begin()
 
             error = await _verified(
@@ -124,6 +138,7 @@ async def _commit(
             if error is not ErrorCode.NONE:
                 return error
         return await shard.run(
+            # In one turn, unlike OffsetCommit: the guard is good for one batch.
             lambda groups, now_ms: groups.commit(commit, now_ms)._replace(guard=guard)
         )
     except TailraceError as error:
@@ -140,12 +155,14 @@ async def _verified(
 ) -> ErrorCode:
     """Whether the group is in the transaction; in v5 it is added."""
     is_adding = version >= ADDS_SINCE
+    # It exists, as the shard of the group was found in it.
     count = services.controller.image.topics[OFFSETS_TOPIC].partition_count
     partition = TopicPartition(OFFSETS_TOPIC, partition_of(request.group_id, count))
     asked = AddPartitions(
         transactional_id=request.transactional_id,
         producer=producer,
         partitions=frozenset({partition}),
+        # The version of the request tells which kind of transaction the client runs.
         client_version=EPOCH_PER_TRANSACTION if is_adding else CLASSIC,
     )
     errors = await ask_coordinator(services, asked, is_adding=is_adding, begin_again=begin_again)
@@ -155,6 +172,8 @@ async def _verified(
 
 def _code_of(error: TailraceError, version: int) -> ErrorCode:
     if isinstance(error, CoordinatorNotAvailableError):
+        # The log was there and has refused this producer. To call that unavailable would have the
+        # client try it for ever.
         if isinstance(error.__cause__, _REFUSALS):
             return error_code(error.__cause__)
         return unavailable_code(error)

@@ -36,6 +36,7 @@ async def handle_write_txn_markers(
     """Write each marker to its partitions."""
     markers = LocalMarkers(services.coordinator_log, services.groups, services.clock)
     return WriteTxnMarkersResponse(
+        # One after the other, so that two markers of a producer keep their order.
         markers=tuple([await _written(markers, each) for each in request.markers])
     )
 
@@ -50,6 +51,7 @@ async def _written(markers: LocalMarkers, asked: WritableTxnMarker) -> WritableT
     )
     topics = []
     for topic in asked.topics:
+        # Side by side, since each waits for its own partition to be committed.
         codes = await gather_in_parts(
             _write(markers, TopicPartition(topic.name, number), marker)
             for number in topic.partition_indexes
@@ -63,11 +65,14 @@ async def _written(markers: LocalMarkers, asked: WritableTxnMarker) -> WritableT
 
 
 async def _write(markers: LocalMarkers, partition: TopicPartition, marker: Marker) -> ErrorCode:
+    # No batch can have them: -1 means a producer without an id.
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         return ErrorCode.INVALID_REQUEST
     try:
         await markers.write(partition, marker)
     except (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError):
+        # A transaction coordinator does not expect these three errors, so Kafka translates them
+        # too. It retries this one.
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     except (TailraceError, OSError) as error:
         return error_code(error)
