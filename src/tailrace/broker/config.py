@@ -109,7 +109,7 @@ class BrokerConfig:
         "Kafka; a killed broker loses nothing, a machine without power may lose the tail. `sync`: "
         "the records are on the device.",
     )
-    # Ten kilobytes can hold ten gigabytes, and a client chooses what it sends.
+    # Four bytes of Zstandard can stand for 128 KiB, and a client chooses what it sends.
     decompressed_bytes_max: int = setting(
         DECOMPRESSED_SETTING,
         default=OUTPUT_SIZE_MAX,
@@ -234,7 +234,8 @@ class BrokerConfig:
         high=INT32_MAX,
         text="Most bytes of records in one fetch response; one batch may be larger.",
     )
-    # A session keeps its partitions in memory, and a client that goes does not close it (KIP-227).
+    # A session keeps its partitions in memory, and a client that crashes does not close it
+    # (KIP-227).
     fetch_session_slots: int = setting(
         "max.incremental.fetch.session.cache.slots",
         default=1000,
@@ -250,7 +251,7 @@ class BrokerConfig:
         text="How long a fetch session must exist, or be unused, before another one may replace "
         "it.",
     )
-    # Metadata has no such limit, which is why there is an API that answers in parts (KIP-966).
+    # Metadata has no such limit; this API, which answers in parts, came with KIP-966.
     partitions_per_answer_max: int = setting(
         "max.request.partition.size.limit",
         default=2000,
@@ -287,7 +288,8 @@ class BrokerConfig:
         text="How often the broker looks for segments that retention.ms, retention.bytes and "
         "DeleteRecords no longer keep.",
     )
-    # Kafka has three units for each of these, and the finest that is given counts (`_COARSER`).
+    # Kafka has the retention time in three units and the times of `log.roll` in two. The finest
+    # that is given counts (`_COARSER`).
     log_retention_hours: int = setting(
         "log.retention.hours",
         default=168,

@@ -184,8 +184,8 @@ def reset(
             _check_empty(described, change="get other offsets")
         resets = _reset_to(cluster, name, partitions, at=at, execute=execute)
     if not resets:
-        # Kafka's tool fails here too. A table without a row, and advice to add --execute, would
-        # look as if there were something to reset.
+        # A table without a row, and advice to add --execute, would look as if there were something
+        # to reset.
         listed = ", ".join(topics) or "any topic"
         raise FatalError(f"nothing to reset: group {name} has committed no offset of {listed}")
     skipped = [str(each) for each in partitions if each not in resets]

@@ -34,7 +34,7 @@ AS_JSON = click.option(
 
 _EXIT_REFUSED = 1
 
-# KIP-500 aims at clusters of millions of partitions, of which one topic has a small part.
+# Ten times what a new topic may have (`cluster.topic_rules`), and still few enough to expand.
 PARTITIONS_MAX: Final = 100_000
 """Most partitions that an option may name one by one."""
 

@@ -161,7 +161,7 @@ def alter(
     After partitions are added, new records of a key may go to another partition than older ones.
     """
     values = _assignments(configs)
-    # In one request the broker would apply both, and the order would decide.
+    # A broker refuses a request that names a config twice, and does not say which one.
     both = sorted(values.keys() & set(unset))
     if both:
         raise click.UsageError(f"{both[0]}: give either --config or --unset, not both")

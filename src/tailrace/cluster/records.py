@@ -346,8 +346,8 @@ def _election(
 ) -> dict[str, Any]:
     # With another broker that serves, this would evict it from the set in sync at each restart. It
     # is safe only because this node is the one voter: nobody else has appended since (a quorum of
-    # others is refused, `metadata.log`). Of several brokers the controller elects, and only where
-    # the leader is fenced.
+    # others is refused, `metadata.log`). Of several brokers the controller elects, and it keeps a
+    # leader that is still valid.
     changes: dict[str, Any] = {}
     # After a crash the tail may be lost: a new epoch lets clients notice that (KIP-320).
     has_older_epoch = state.leader_epoch < log.leader_epoch

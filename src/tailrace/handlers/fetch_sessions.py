@@ -287,7 +287,8 @@ class IncrementalFetch:
             return True
         is_news = cached.tell(answer)
         if len(answer.records or b"") > 0:
-            # A dict keeps the order of insertion, so this is the end of the line (KIP-74).
+            # A dict keeps the order of insertion, so this is the end of the line. As in Kafka: a
+            # response is filled in this order up to its limit (KIP-74), and each gets its turn.
             del partitions[key]
             partitions[key] = cached
         return is_news

@@ -65,7 +65,7 @@ def copy_kept(
             copy_bytes(data, start, output, written, size)
             written += size
             continue
-        # After the attributes, one byte that no format version uses.
+        # After the record's attributes, one byte that format v2 does not use.
         delta, rest = read_varlong(data, body + 1, position)
         if rest < 0:
             return rest

@@ -177,8 +177,8 @@ def check_offset_entries(data: "Ints", count: int, entries: "Ints", state: "Outp
                     entry += _OFFSET_ENTRY_SIZE
             elif is_last == 0:
                 return 0
-            # An append of several batches has one entry: the first one's position, the last one's
-            # offset.
+            # An append of several batches may have one entry: the first one's position, the last
+            # one's offset.
             if open_offset == last_offset:
                 open_offset, open_entry = -1, -1
             at += size

@@ -43,8 +43,8 @@ def octets_of(data: bytes | None) -> bytes | None:
 def new_octets(size: int) -> bytes:
     """A bytes object that its maker fills through `new_output`, before anybody else has it."""
     if cython.compiled:
-        # Not zeroed. CPython allows writes into a bytes object as long as it has one reference and
-        # no hash.
+        # Not zeroed. CPython allows writes into a bytes object that was made in this way, as long
+        # as nobody else has it.
         return PyBytes_FromStringAndSize(cython.NULL, size)  # noqa: F821
     return bytearray(size)  # type: ignore[return-value]
 
@@ -104,8 +104,8 @@ def read_integer(data: "Ints", position: int, size: int) -> int:
 def write_integer(data: "Outputs", position: int, size: int, value: int) -> None:
     """Writes the lowest `size` bytes of `value` at `position`, big endian."""
     for index in range(size):
-        # A shift of a negative number keeps its sign in C and in Python, so both write two's
-        # complement.
+        # A shift of a negative number keeps its sign in Python and, by the choice of the compiler,
+        # in C (GCC, Clang and MSVC do it), so both write two's complement.
         data[position + size - 1 - index] = (value >> (8 * index)) & 255
 
 

@@ -274,7 +274,8 @@ class _Survey:
 
     def _look_at_quorum(self, folder: str) -> None:
         node_id = self._identity.node_id
-        # Since KIP-853 the log itself names the voters; before, only the file `quorum-state` does.
+        # From kraft.version 1 on (KIP-853) the log itself names the voters; before, of the files
+        # only `quorum-state` does.
         if self.replay.voters is not None:
             named = [each.voter_id for each in self.replay.voters.voters]
         else:
@@ -372,7 +373,7 @@ class _Survey:
     def _look_at_place(self, topic: TopicState, partition: TopicPartition, directory: str) -> None:
         """Whether the state has the partition in the directory that its folder is in."""
         state, node_id = topic.partitions[partition.partition], self._identity.node_id
-        # Records before `metadata.version` 3.7 name no directories.
+        # Records before `metadata.version` 3.7-IV2 name no directories.
         if node_id not in state.replicas or not state.directories:
             return
         noted = state.directories[state.replicas.index(node_id)]

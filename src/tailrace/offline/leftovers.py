@@ -133,7 +133,8 @@ def _identity_fault(fields: dict[str, str]) -> str | None:
     text = fields.get("version", "0")
     if text not in {"0", "1"}:
         return f"version {text[:20]!r}, where 0 and 1 are known"
-    # Version 0 is that of ZooKeeper's time, which had no node and no directory ids.
+    # Version 0 is that of ZooKeeper's time: it calls the node broker.id, and need not name the
+    # cluster.
     needed = ("broker.id",) if text == "0" else ("cluster.id", "node.id")
     missing = [name for name in needed if not fields.get(name)]
     if missing:

@@ -125,7 +125,7 @@ def end_transaction_marker_or_none(batch: Batch) -> EndTransactionMarker | None:
             read.
         CorruptCompressionError, UnsupportedCodecError: as `builder.records_of`.
     """
-    # Compaction keeps the emptied batch of a marker for its producer's sequence numbers.
+    # Compaction keeps the emptied batch of a marker for its producer's epoch, which fences.
     if batch.record_count == 0:
         return None
     # A batch of the metadata log may have several records; those that end a transaction have one.
@@ -137,7 +137,7 @@ def end_transaction_marker_or_none(batch: Batch) -> EndTransactionMarker | None:
 
 def _unpack(struct: Struct, data: bytes | None, name: str) -> tuple[int, int]:
     """The version and the field of the smallest version."""
-    # Not `!=`: newer versions add fields at the end (KIP-98).
+    # Not `!=`: as in Kafka, newer versions may add fields and remove none.
     if data is None or len(data) < struct.size:
         found = "is null" if data is None else f"has {len(data)} bytes"
         raise CorruptRecordError(f"the {name} {found}, not {struct.size} or more")

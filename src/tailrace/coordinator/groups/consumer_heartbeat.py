@@ -206,7 +206,7 @@ def _check_request(
     Raises:
         RefusedError: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR.
     """
-    # In Kafka's order and with its sentences, which clients log.
+    # Worded as in Kafka, or nearly so: clients log these sentences.
     epoch = request.member_epoch
     for name, text in (
         ("GroupId", request.group_id),

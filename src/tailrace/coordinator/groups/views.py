@@ -35,7 +35,7 @@ def list_groups(
 
     Upper and lower case are the same, and a type that is not known has no groups.
     """
-    # Kafka compares without case: its tools send what the user has typed (KIP-518, KIP-848).
+    # As in Kafka's coordinator, both are compared without case (KIP-518, KIP-848).
     wanted_states = {each.strip().lower() for each in states}
     wanted_types = {each.lower() for each in types} or {CLASSIC, CONSUMER}
     listed = []
@@ -107,7 +107,8 @@ def describe_consumer_group(
         )
     group = machine.groups.by_id.get(group_id)
     if not isinstance(group, ConsumerGroup):
-        # The tools ask this API first, and DescribeGroups for those that it does not know.
+        # Kafka's admin client asks this API first. For groups with this error it asks again, with
+        # DescribeGroups.
         reason = "not found" if group is None else "is not a consumer group"
         return consumer_group_describe.DescribedGroup(
             group_id=group_id,
