@@ -126,8 +126,8 @@ async def _find(
             answer = await _find_in_log(services, partition, wanted.timestamp, limit=limit)
     except (TailraceError, OSError) as error:
         return _refused(wanted, error_code(error))
-    # No error but the default offset of -1: `offsetsForTimes` of Java's consumer has no entry for
-    # the partition then.
+    # No error but the default offset of -1: `offsetsForTimes` of Java's consumer has null for the
+    # partition then.
     if answer is None:
         return ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index, error_code=ErrorCode.NONE
@@ -184,8 +184,8 @@ def _end_of_epoch(
     except TailraceError as error:
         return EpochEndOffset(error_code=error_code(error), partition=wanted.partition)
     # Java's consumer takes -1 and -1 as a truncation of unknown extent: it resets its position by
-    # `auto.offset.reset`, or fails with LogTruncationException. With an end offset below its
-    # position it goes back to that offset.
+    # `auto.offset.reset`, or fails with LogTruncationException if there is no such policy. With an
+    # end offset below its position it goes back to that offset, or fails likewise.
     end = partition.end_of_epoch(LeaderEpoch(wanted.leader_epoch))
     return EpochEndOffset(
         error_code=ErrorCode.NONE,

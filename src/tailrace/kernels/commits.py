@@ -207,7 +207,7 @@ def read_commit_value(data: "Ints", at: int, size: int) -> tuple[int, int, int, 
         rest = 16 if version == _EXPIRING_VERSION else 8
     else:
         # Compact strings of the flexible versions have an unsigned varint of their size plus 1.
-        # A size of one or two bytes is enough for 16383 characters of ASCII.
+        # A size of one or two bytes is enough for 16382 characters of ASCII.
         metadata_size = data[at] & 127
         at += 1
         if data[at - 1] >= 128:

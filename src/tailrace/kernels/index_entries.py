@@ -224,8 +224,8 @@ def check_time_entries(data: "Ints", count: int, entries: "Ints", state: "Output
                 # The entry is for a batch of a later run.
                 if offset > last_offset:
                     break
-                # A broker that sets the timestamps notes the last offset of the batch that it
-                # appends, which may be a later one with the same time.
+                # A broker that sets the timestamps notes the last offset that it appends, which may
+                # be that of a later batch with the same time.
                 is_late = newest_base < segment_base + first_offset and newest_is_create_time != 0
                 if offset < first_offset or timestamp != newest or is_late:
                     return 0

@@ -581,7 +581,7 @@ def server_properties(handover: Handover) -> dict[str, str]:
         ),
         "inter.broker.listener.name": clients[0].name,
     }
-    # Kafka's defaults are 3 and 2, which one node cannot have: the first commit would fail.
+    # Kafka's defaults are 3 and 2, which one node cannot have: groups would get no coordinator.
     return settings | dict.fromkeys(_ONE_REPLICA, "1")
 
 
