@@ -197,7 +197,7 @@ async def _describe(
 ) -> MetadataResponseTopic:
     describe = partial(describe_partition, services, topic)
     # All numbers, also of partitions that are not here: clients take the length of the list for the
-    # count, and drop what has a higher number.
+    # count.
     partitions = await each_in_slices(range(topic.partition_count), describe, slices)
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
