@@ -123,7 +123,7 @@ def configuration() -> str:
         + describe_settings(ADMIN_SETTINGS)
         + "\n## Settings of other clients\n\nNames of Java's clients, of librdkafka "
         "(confluent-kafka), aiokafka and kafka-python that are none here: they are refused, and "
-        "the error says what stands in this table.\n\n" + describe_foreign()
+        "the error has the text of this table.\n\n" + describe_foreign()
     )
 
 

@@ -77,14 +77,15 @@ def summary(outcome: Outcome) -> str:
 
 
 def _records(outcome: Outcome) -> str:
-    """A line for each topic: kept, produced and read."""
-    lines = [f"{'Topic':<10}{'kept':>10}{'produced':>12}{'MB':>9}{'read':>12}{'MB':>9}"]
+    """A line for each topic: records that were there before, produced and read."""
+    counts = f"{'present':>10}{'produced':>12}{'MB produced':>13}{'read':>12}{'MB read':>10}"
+    lines = [f"{'Topic':<10}{counts}"]
     read = {topic.topic: topic for topic in outcome.read}
     for made in outcome.produced:
         seen = read[made.topic]
         lines.append(
-            f"{made.topic:<10}{made.records_kept:>10,}{made.records:>12,}{made.bytes / 1e6:>9.1f}"
-            f"{seen.records:>12,}{seen.bytes / 1e6:>9.1f}"
+            f"{made.topic:<10}{made.records_kept:>10,}{made.records:>12,}{made.bytes / 1e6:>13.1f}"
+            f"{seen.records:>12,}{seen.bytes / 1e6:>10.1f}"
         )
     return "\n".join(lines)
 

@@ -103,8 +103,8 @@ class MetadataLogConfig:
         "metadata.log.max.record.bytes.between.snapshots",
         default=20 << 20,
         low=1,
-        text="A snapshot of the cluster's state is written when the metadata log has grown by so "
-        "many bytes.",
+        text="A snapshot of the cluster's state is written when the metadata log has grown by "
+        "this number of bytes.",
     )
     snapshot_ms: int = setting(
         "metadata.log.max.snapshot.interval.ms",

@@ -335,7 +335,7 @@ class IcebergTable:
                 if self._own is None:
                     raise
                 raise FatalError(
-                    f"{self._subject} stood elsewhere, and Iceberg's paths are absolute; remove "
+                    f"{self._subject} was moved, and Iceberg's paths are absolute; remove "
                     f"{self._own}, and the next run makes the table again"
                 ) from error
 
