@@ -170,7 +170,7 @@ async def handle_alter_replica_log_dirs(
         changes; a move to another directory is aborted. After a stop or a crash the copy begins
         again. Refused: a path that is not in log.dirs (LOG_DIR_NOT_FOUND), a directory out of
         service (KAFKA_STORAGE_ERROR), an unknown partition (UNKNOWN_TOPIC_OR_PARTITION), one that
-        is on another broker (NOT_LEADER_OR_FOLLOWER), a topic whose name is too long for the folder
+        is on another broker (REPLICA_NOT_AVAILABLE), a topic whose name is too long for the folder
         of a copy (INVALID_TOPIC_EXCEPTION).
     Not done: a directory for partitions that do not exist yet, which Kafka keeps in memory.
     """
@@ -208,7 +208,8 @@ def _begin_move(
     except ReplicaNotAvailableError:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if services.has_partition(partition):
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            # Kafka has kept this code here, where other APIs have NOT_LEADER_OR_FOLLOWER.
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
     except TailraceError as error:
         code = error_code(error)
     return AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code)

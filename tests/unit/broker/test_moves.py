@@ -294,6 +294,13 @@ async def test_what_cannot_move_is_refused(
         assert await alter(peer, path, topic, partition) == code
 
 
+async def test_a_partition_that_is_not_here_cannot_move(outside: Outside) -> None:
+    """REPLICA_NOT_AVAILABLE, where the cluster has the partition and this broker no log of it."""
+    async with filled(outside) as (broker, peer):
+        broker.replicas.close(T, unique_id="0" * 32)
+        assert await alter(peer, "two") == ErrorCode.REPLICA_NOT_AVAILABLE
+
+
 async def test_a_directory_out_of_service_takes_and_gives_nothing(outside: Outside) -> None:
     """KAFKA_STORAGE_ERROR, here and in DescribeLogDirs."""
     async with filled(outside) as (broker, peer):
