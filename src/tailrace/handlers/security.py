@@ -110,15 +110,20 @@ def handle_delete_acls(
 
 
 def handle_create_delegation_token(
-    _services: Services, header: RequestHeader, _request: CreateDelegationTokenRequest
+    _services: Services, header: RequestHeader, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
-    """The refusal; the owner is Kafka's name for a client that has not logged in."""
-    kind, name = "User", "ANONYMOUS"
+    """The refusal, with the owner that the request names; else it is who has asked."""
+    # Kafka's name for a client that has not logged in.
+    kind, name = owner_kind, owner_name = "User", "ANONYMOUS"
+    # As in Kafka a type without a name is no owner.
+    if request.owner_principal_name:
+        owner_kind = request.owner_principal_type or ""
+        owner_name = request.owner_principal_name
     has_requester = header.api_version >= _REQUESTER_SINCE
     return CreateDelegationTokenResponse(
         error_code=_NO_TOKENS,
-        principal_type=kind,
-        principal_name=name,
+        principal_type=owner_kind,
+        principal_name=owner_name,
         token_requester_principal_type=kind if has_requester else "",
         token_requester_principal_name=name if has_requester else "",
         issue_timestamp_ms=-1,

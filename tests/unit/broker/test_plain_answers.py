@@ -11,7 +11,10 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from tailrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from tailrace.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from tailrace.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
 from tailrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tailrace.protocol.messages.describe_acls import DescribeAclsRequest
 from tailrace.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
@@ -78,6 +81,29 @@ async def test_what_is_not_set_up_is_answered_as_kafka_does(
             answer = await peer.ask(api.key, request_, api.response, version=version)
             assert _code(answer) == code
             assert words in repr(answer)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "owner"),
+    [
+        ("User", "alice", ("User", "alice")),
+        ("Robot", "r2", ("Robot", "r2")),
+        (None, None, ("User", "ANONYMOUS")),
+        ("Robot", "", ("User", "ANONYMOUS")),
+    ],
+)
+async def test_a_refused_token_names_its_owner(
+    outside: Outside, kind: str | None, name: str | None, owner: tuple[str, str]
+) -> None:
+    """The one of the request, else the client; who has asked is always the client."""
+    request = CreateDelegationTokenRequest(owner_principal_type=kind, owner_principal_name=name)
+    async with running(outside) as broker:
+        answer = await connect(outside, broker).ask(
+            ApiKey.CREATE_DELEGATION_TOKEN, request, CreateDelegationTokenResponse, version=3
+        )
+    assert (answer.principal_type, answer.principal_name) == owner
+    requester = (answer.token_requester_principal_type, answer.token_requester_principal_name)
+    assert requester == ("User", "ANONYMOUS")
 
 
 def _code(answer: object) -> int:
