@@ -114,7 +114,9 @@ async def handle_alter_user_scram_credentials(
     refused: dict[str, _Refusal] = {}
 
     def records(image: MetadataImage) -> Iterator[RecordToWrite]:
-        refused.update(_refusals(image, changes))
+        for user, refusal in _refusals(image, changes):
+            # Deletions are looked at first, and as in Kafka the first error of a user counts.
+            refused.setdefault(user, refusal)
         return (_record(each) for each in changes if each.name not in refused)
 
     users = dict.fromkeys(each.name for each in changes)

@@ -123,6 +123,23 @@ async def test_each_user_is_refused_by_itself(outside: Outside) -> None:
         }
 
 
+async def test_the_first_error_of_a_user_counts(outside: Outside) -> None:
+    """Deletions come first, and a second change is a duplicate only after one that is allowed."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await alter(peer, upsertion("there"))
+        answers = await alter(
+            peer, deletion("gone"), upsertion("gone"), deletion("there"),
+            upsertion("there", SHA_256, 4095), upsertion("few", SHA_256, 4095), upsertion("few"),
+        )  # fmt: skip
+        assert {user: code for user, (code, _) in answers.items()} == {
+            "gone": ErrorCode.RESOURCE_NOT_FOUND,
+            "there": ErrorCode.DUPLICATE_RESOURCE,
+            "few": ErrorCode.UNACCEPTABLE_CREDENTIAL,
+        }
+        assert await described(peer) == {"there": (0, [(SHA_256, 4096)])}
+
+
 async def test_credentials_have_a_limit(outside: Outside) -> None:
     """One user too many is refused, and those below the limit are there."""
     async with running(outside) as broker:
