@@ -110,8 +110,8 @@ async def handle_elect_leaders(
     Behaviour: this broker has the only replica of every partition, so a partition with a leader is
         ELECTION_NOT_NEEDED. One without, whose log directory has failed, has no replica to elect:
         PREFERRED_LEADER_NOT_AVAILABLE or, in an unclean election, ELIGIBLE_LEADERS_NOT_AVAILABLE. A
-        request for all partitions gets only those without a leader. An unknown type of election is
-        INVALID_REQUEST.
+        request for all partitions gets every topic, but only the partitions without a leader. An
+        unknown type of election is INVALID_REQUEST.
     Version notes: v1 has the type of election (KIP-460); before it is the preferred replica's.
     Not done: elections, until there are several brokers.
     """
@@ -124,10 +124,10 @@ async def handle_elect_leaders(
         elect = partial(_elect, services, name, election_type=request.election_type)
         elected = await each_in_slices(numbers, elect, slices)
         if wants_all:
-            # As in Kafka an answer for all leaves out partitions that need no election.
+            # As in Kafka an answer for all leaves out partitions that need no election, but names
+            # each topic.
             elected = [each for each in elected if each.error_code != ErrorCode.ELECTION_NOT_NEEDED]
-        if elected or not wants_all:
-            results.append(ReplicaElectionResult(topic=name, partition_result=tuple(elected)))
+        results.append(ReplicaElectionResult(topic=name, partition_result=tuple(elected)))
         await slices.turn()
     return ElectLeadersResponse(
         error_code=ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST,

@@ -302,6 +302,17 @@ async def test_a_leader_is_not_elected_again(
         assert await elect(peer, kind, None) == (ErrorCode.NONE, {("t", 1): without_leader})
 
 
+async def test_an_election_for_all_names_each_topic(outside: Outside) -> None:
+    """A topic whose partitions all have their leader is there with an empty list."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None)
+        found = await peer.ask(ApiKey.ELECT_LEADERS, request, ElectLeadersResponse)
+        results = found.replica_election_results
+        assert [(each.topic, each.partition_result) for each in results] == [("t", ())]
+
+
 async def test_an_unknown_kind_of_election_is_refused(outside: Outside) -> None:
     """INVALID_REQUEST for the request and for each partition that it names."""
     async with running(outside) as broker:
