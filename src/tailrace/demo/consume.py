@@ -137,6 +137,7 @@ def _member(bootstrap_servers: str) -> Consumer:
 
 def _commit(member: Consumer, partitions: Sequence[TopicPartition]) -> None:
     """Commit what the member has read of these partitions."""
+    # The position is OFFSET_INVALID (-1001) where the member has read nothing yet.
     read = [each for each in member.position(list(partitions)) if each.offset >= 0]
     if read:
         member.commit(offsets=read, asynchronous=False)

@@ -155,6 +155,7 @@ def json_rows(table: pd.DataFrame) -> list[bytes]:
     with more asked for, turns 39.02 into 39.020000000000003.
     """
     columns = [_json_column(column) for _, column in table.items()]
+    # The names become part of the template, where a % would begin a conversion.
     names = [json.dumps(name).replace("%", "%%") for name in table.columns]
     template = "{" + ",".join(f"{name}:%s" for name in names) + "}"
     return [(template % row).encode() for row in zip(*columns, strict=True)]
@@ -168,6 +169,7 @@ def _json_column(column: pd.Series) -> list[str]:
         case "f":
             # pandas reads whole numbers as floats as soon as one is missing.
             is_whole = bool((column.dropna() % 1 == 0).all())
+            # `repr` is the shortest text that is read back as the same float.
             write = "{:.0f}".format if is_whole else repr
             return ["null" if value != value else write(value) for value in column.tolist()]  # noqa: PLR0124
         case _:

@@ -49,6 +49,7 @@ def parse(records: DataFrame, *, schema: str) -> DataFrame:
 
     A value that is not JSON fails the query when it runs; it does not become nulls.
     """
+    # By default Spark makes nulls of what it cannot parse, and the means would leave them out.
     row = F.from_json(F.col("value").cast("string"), schema, {"mode": "FAILFAST"})
     return records.select(
         row.alias("row"),
@@ -63,7 +64,9 @@ def latest(rows: DataFrame, *, keys: list[str]) -> DataFrame:
 
     Right because records of one key are in one partition, where offsets are their order.
     """
+    # The flights have columns of these names too, and a join would make them ambiguous.
     columns = [name for name in rows.columns if not name.startswith("record_")]
+    # An aggregate and not a window: it needs no sort, and most rows go before the shuffle.
     last = F.max_by(F.struct(*columns), "record_offset").alias("last")
     return rows.groupBy(*keys).agg(last).select("last.*")
 
@@ -71,6 +74,7 @@ def latest(rows: DataFrame, *, keys: list[str]) -> DataFrame:
 def join(flights: DataFrame, *, planes: DataFrame, weather: DataFrame) -> DataFrame:
     """Every flight with its plane (columns `plane_…`) and the weather at its scheduled hour."""
     of_planes = latest(planes, keys=["tailnum"])
+    # `year` is also a column of the flights, where it is that of the departure.
     of_planes = of_planes.select(
         "tailnum",
         *(F.col(name).alias(f"plane_{name}") for name in of_planes.columns if name != "tailnum"),

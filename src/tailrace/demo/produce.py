@@ -99,6 +99,7 @@ def produce(
         "partition": [partitions[index] for index in missing],
     }
     with Producer(SETTINGS, bootstrap_servers=bootstrap_servers) as producer:
+        # `send_many` only reports records that failed; here one of them has to end the run.
         producer.send_many(records.topic, columns, progress=progress).raise_errors()
     _require_all(records, partitions=partitions, bootstrap_servers=bootstrap_servers)
     return Produced(
@@ -130,6 +131,7 @@ def _missing(records: TopicRecords, *, partitions: list[int], present: list[int]
     Raises:
         FatalError: a partition holds more records than the demo has for it.
     """
+    # What a partition has is a prefix of its records, so the first ones are those to leave out.
     ahead = list(present)
     missing = []
     for index, partition in enumerate(partitions):

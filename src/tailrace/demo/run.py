@@ -200,6 +200,7 @@ def analyse(
         joined.write.mode("overwrite").partitionBy("month").parquet(str(files.lake))
     with stages.timed("aggregate the Parquet", "Aggregating by airline and hour"):
         table = pipeline.collect(pipeline.delays(spark.read.parquet(str(files.lake))))
+    # `get` waits for the first query that has read the topic: the one that wrote the lake.
     counted = [
         ReadFromTopic(topic=topic, records=seen.get["records"], bytes=seen.get["bytes"])
         for topic, seen in observations.items()

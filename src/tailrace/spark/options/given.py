@@ -36,6 +36,7 @@ class GivenOptions:
                 # Spark compares words such as `earliest` in any case.
                 each.name: text.lower() if each.choices else text
                 for each in declared
+                # An empty text counts as not given; an empty number stays, and becomes a fault.
                 if (text := self.text(each.name)) is not None
                 and (text.strip() or each.kind == "int")
             },

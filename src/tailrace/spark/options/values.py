@@ -72,6 +72,8 @@ class Bound:
 
     def point_or_none(self, partition: TopicPartition) -> Point | None:
         """The point of a partition, or None if the option forgot it."""
+        # A point is a tuple with two fields, so it is true for offset 0 too.
+        # An option may have both, and then a partition's own point goes before its topic's.
         return (
             self.everywhere
             or self.of_partition.get(partition)
