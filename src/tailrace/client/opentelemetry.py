@@ -139,7 +139,7 @@ def _observations(
     }
     group = getattr(config, "group_id", None)
     if group is not None:
-        # Left out without a group: OpenTelemetry has no null attributes.
+        # Left out without a group: some versions of OpenTelemetry take null for a value.
         shared["messaging.consumer.group.name"] = group
     found = client.metrics()
     for _, name, attributes in figures:

@@ -119,7 +119,7 @@ def decode_data(value: Buffer | None) -> VersionedRecord:
         raise MalformedRecordError(f"a value of {len(view)} bytes ends in its numbers") from None
     except MalformedMessageError as error:
         raise MalformedRecordError(error.rule, position=error.position) from error
-    # Kafka's MetadataRecordSerde has written 1 since KRaft began; anything else is another format.
+    # Kafka has written 1 since 3.0, and reads nothing else; only the preview in 2.8 wrote 0.
     if frame != _FRAME_VERSION:
         raise UnknownRecordError(what="frame version", number=frame)
     try:

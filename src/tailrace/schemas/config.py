@@ -214,7 +214,7 @@ def parse_registry_config(given: Mapping[str, object]) -> RegistryConfig:
 
 
 def _known_name(name: str) -> str:
-    # The one name that has the prefix in Confluent's own list, too.
+    # In Confluent's own list this name has the prefix, so it stays.
     return name if name == _URL else name.removeprefix(_PREFIX)
 
 

@@ -32,7 +32,7 @@ ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 _CHUNK_BYTES: Final = 64 * 1024
 _JSON: Final = "application/vnd.schemaregistry.v1+json"
 # 500 is among them: a registry answers it when its topic or its leader cannot be reached (error
-# codes 50001 to 50003), which another URL may not suffer from.
+# codes 50001 to 50004 of its class Errors), which another URL may not suffer from.
 _STATUSES_TO_RETRY: Final = frozenset({408, 429, 500, 502, 503, 504})
 _SHOWN_CHARACTERS: Final = 200
 
