@@ -135,7 +135,7 @@ def metrics() -> str:
         + "## Producer\n\nWhat `Producer.metrics()` and `AsyncProducer.metrics()` return: numbers "
         "by Kafka's names. Totals, averages and maxima are over the producer's whole life; take "
         "differences of totals for rates. Those of a topic are `NAME{topic=TOPIC}`: there are none "
-        "of a topic that does not exist, and they begin anew after it was not used for "
+        "of a topic that does not exist, and they start from 0 after it was not used for "
         "`metadata.max.idle.ms`.\n\n"
         + describe_metrics()
         + "\n## Consumer\n\nWhat `Consumer.metrics()` and `AsyncConsumer.metrics()` return: "

@@ -36,7 +36,7 @@ def draw_delays(table: pd.DataFrame, *, airline_names: dict[str, str], path: Pat
     hours = list(range(int(table["hour"].min()), int(table["hour"].max()) + 1))
     hours = [hour for hour in hours if hour >= min(usable["hour"], default=0)]
     cells = usable.pivot(index="carrier", columns="hour", values="mean_dep_delay")
-    # `pivot` leaves out rows and columns without a usable cell; these are shown hatched.
+    # `pivot` leaves out airlines and hours without a usable cell; they stay in the picture.
     cells = cells.reindex(index=carriers, columns=hours)
 
     # Not pyplot, which keeps figures alive and looks for a display.

@@ -66,7 +66,6 @@ def latest(rows: DataFrame, *, keys: list[str]) -> DataFrame:
     """
     # The flights have columns of these names too, and a join would make them ambiguous.
     columns = [name for name in rows.columns if not name.startswith("record_")]
-    # An aggregate and not a window: it needs no sort, and most rows go before the shuffle.
     last = F.max_by(F.struct(*columns), "record_offset").alias("last")
     return rows.groupBy(*keys).agg(last).select("last.*")
 
