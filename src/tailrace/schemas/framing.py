@@ -47,9 +47,9 @@ def read_header(data: bytes) -> int:
     return schema_id
 
 
-# Confluent's Protobuf serializer for Python once wrote these without zigzag, as its setting
-# `use.deprecated.format` still does. The two forms agree on [0], the usual case; nothing in the
-# bytes tells them apart.
+# Confluent's Protobuf serializer for Python once wrote these without zigzag; newer ones refuse its
+# setting `use.deprecated.format`. The two forms agree on [0], the usual case; nothing in the bytes
+# tells them apart.
 def write_indexes(indexes: tuple[int, ...]) -> bytes:
     """The message indexes of a Protobuf value."""
     # The first message of a file is by far the most frequent, so the format has one byte for it.

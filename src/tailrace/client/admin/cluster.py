@@ -243,7 +243,7 @@ def describe_features(call: Call) -> Steps[FeatureMetadata]:
                 each.name: LevelRange(each.min_version, each.max_version)
                 for each in answer.supported_features
             },
-            # -1 where a cluster has no finalized features yet.
+            # -1 is Kafka's unknown epoch.
             epoch=None if answer.finalized_features_epoch < 0 else answer.finalized_features_epoch,
         ),
     )

@@ -254,7 +254,7 @@ def describe_producers(
     Repeated after a lost connection.
     """
     request: ItemRequest[TopicPartition, tuple[ProducerState, ...], DescribeProducersResponse]
-    # Only the leader knows: followers have the same producers a fetch later.
+    # The leader, since followers have the same producers a fetch later.
     request = ItemRequest(
         what="the producers of",
         target=leader,

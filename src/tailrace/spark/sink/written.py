@@ -75,7 +75,7 @@ def task_attempt() -> TaskAttempt:
     if context is None:
         return TaskAttempt()
     # Spark sets both for the tasks of a micro-batch (QUERY_ID_KEY of StreamExecution, BATCH_ID_KEY
-    # of MicroBatchExecution); tasks of a batch query have neither.
+    # of MicroBatchExecution).
     batch_id = context.getLocalProperty("streaming.sql.batchId")
     return TaskAttempt(
         query_id=context.getLocalProperty("sql.streaming.queryId"),
