@@ -43,7 +43,11 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 _SERVED = tuple(
     ApiVersion(
-        api_key=int(api.key), min_version=api.advertised_first_version, max_version=api.last_version
+        # Not the first version that is served: librdkafka compresses with gzip, snappy and lz4 only
+        # for a broker that lists Produce from v0 (KAFKA-18659).
+        api_key=int(api.key),
+        min_version=api.advertised_first_version,
+        max_version=api.last_version,
     )
     for api in APIS.values()
 )
@@ -51,6 +55,7 @@ _SERVED = tuple(
 _SUPPORTED: Final = tuple(
     SupportedFeatureKey(name=name, min_version=each.lowest, max_version=each.highest)
     for name, each in {**FEATURES, KRAFT_VERSION: Feature(*KRAFT_VERSIONS)}.items()
+    # A supported feature would promise the APIs of these groups, which are not served.
     if name not in ("share.version", "streams.version")
 )
 _NAMES: Final = frozenset(each.name for each in _SUPPORTED)
@@ -60,15 +65,20 @@ def handle_api_versions(
     services: Services, header: RequestHeader, request: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
     """The served APIs; None stands for a request whose version is not served."""
+    # aiokafka sends v0 only, which names no software; librdkafka (v3) and Java (v4) name theirs.
     if request is not None and header.api_version >= SOFTWARE_SINCE:
         named = (request.client_software_name, request.client_software_version)
         if not all(map(_SOFTWARE.fullmatch, named)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    # The list is in this error too (KIP-511): Java sends its highest version first, and takes the
+    # next one from here, where librdkafka falls back to v0.
     code = ErrorCode.UNSUPPORTED_VERSION if request is None else ErrorCode.NONE
     supported = _SUPPORTED
     if header.api_version < ZERO_LEVELS_SINCE:
+        # Kafka's broker leaves them out below v4 too (`alterFeatureLevel0`).
         supported = tuple(each for each in _SUPPORTED if each.min_version)
     levels = dict(services.controller.image.features)
+    # Control records of the quorum have this level, so the image lacks it. Level 0 is not listed.
     if (kraft_version := services.controller.log.kraft_version) > 0:
         levels[KRAFT_VERSION] = kraft_version
     return ApiVersionsResponse(

@@ -111,6 +111,7 @@ async def handle_unregister_broker(
 async def _unregister(services: Services, broker_id: int) -> bool:
     if broker_id == services.node_id:
         raise InvalidRequestError(f"broker {broker_id} is this broker, which serves")
+    # Looked up in the queue of changes: of two requests for one broker, one finds it gone.
     if broker_id not in services.controller.log.image.brokers:
         return False
     make = partial(unregistration_records, broker_id=broker_id)

@@ -37,6 +37,8 @@ async def handle_create_partitions(
     counts: Counter[str] = Counter()
     slices = Slices()
     for topic in request.topics:
+        # Counted before the first change: else the first mention would grow the topic, and only the
+        # second be refused.
         counts[topic.name] += 1
         await slices.turn()
     results: dict[str, CreatePartitionsTopicResult] = {}
@@ -61,6 +63,8 @@ async def _grow(
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _result(wanted, code, f"there is no topic {wanted.name}")
     try:
+        # Before the assignments are checked: a count that does not grow has no partitions to
+        # assign.
         planned = services.controller.plan_partitions(topic, wanted.count)
         fault = _assignment_fault(services, topic, wanted)
         if fault is not None:
@@ -83,6 +87,7 @@ def _assignment_fault(
 ) -> str | None:
     if wanted.assignments is None:
         return None
+    # A request assigns the new partitions only; those that are there keep their replicas (KIP-195).
     added = range(topic.partition_count, wanted.count)
     if len(wanted.assignments) != len(added):
         return f"{len(added)} partitions are added, and {len(wanted.assignments)} are assigned"

@@ -48,6 +48,7 @@ async def handle_create_topics(
     slices, partition_count = Slices(), 0
     for topic in request.topics:
         counts[topic.name] += 1
+        # Added up over the request: many topics below the limit would take as long as one above it.
         partition_count += _partition_count(services, topic)
         await slices.turn()
     results: dict[str, CreatableTopicResult] = {}
@@ -64,9 +65,12 @@ async def handle_create_topics(
         await slices.turn()
     for part in _parts(services, wanted):
         create = partial(_create, services, part, is_dry_run=request.validate_only)
+        # One batch, one sync and one image for the part (decision 55), not one of each for every
+        # topic.
         made = await services.changes.make_together([topic.name for topic in part], create)
         results |= {result.name: result for result in made}
         await slices.turn()
+    # In the order of the request, though refused topics were known first.
     return CreateTopicsResponse(topics=tuple(results[topic.name] for topic in request.topics))
 
 
@@ -112,10 +116,13 @@ async def _create(
                 services.changes, services.controller, services.replicas, topics=planned
             )
     except TailraceError as error:
+        # They were written together, so none of them exists now.
         code, message = error_code(error), error_message(error)
         return [*results, *(_refused(topic.name, code, message) for topic in planned)]
     effective: dict[tuple[tuple[str, str], ...], tuple[CreatableTopicConfigs, ...]] = {}
     for topic in planned:
+        # Topics of one request mostly have the same settings, and each answer has some thirty
+        # entries.
         own = tuple(topic.configs.items())
         if own not in effective:
             effective[own] = _effective(services, topic)
@@ -178,6 +185,7 @@ def _configs(wanted: CreatableTopic) -> dict[str, str]:
 
 
 def _assignment_fault(services: Services, wanted: CreatableTopic) -> tuple[ErrorCode, str] | None:
+    # The lists of brokers give both counts already, and could contradict them.
     if wanted.num_partitions != -1 or wanted.replication_factor != -1:
         return ErrorCode.INVALID_REQUEST, "give either assignments or counts, not both"
     numbers = sorted(assignment.partition_index for assignment in wanted.assignments)

@@ -38,6 +38,8 @@ async def handle_delete_records(
     topics = []
     for topic in request.topics:
         numbers = (each.partition_index for each in topic.partitions)
+        # CreateTopics answers before the logs are made (decision 55), so the topic may have none
+        # yet.
         await services.replicas.new_logs.wait_for_each(topic.name, numbers)
         delete = partial(_delete, services, topic.name)
         results = await each_in_slices(topic.partitions, delete, slices)
@@ -56,6 +58,8 @@ def _delete(
     else:
         try:
             partition = services.replicas.find(TopicPartition(topic, wanted.partition_index))
+            # -1 is the high watermark, which only the partition knows. An OSError is the device's,
+            # and an error of this partition alone.
             low_watermark = partition.delete_records(Offset(wanted.offset))
         except (TailraceError, OSError) as error:
             code = error_code(error)

@@ -37,6 +37,8 @@ async def handle_delete_topics(
     """Delete the requested topics; refused ones get an error code."""
     slices = Slices()
     counts: Counter[tuple[str | None, UUID]] = Counter()
+    # A name and an id may mean the same topic, so both are counted before the first deletion; after
+    # it, the id would find nothing.
     for state in _named(request):
         counts[state.name, state.topic_id] += 1
         await slices.turn()
@@ -46,6 +48,7 @@ async def handle_delete_topics(
         state = DeleteTopicState(name=name, topic_id=topic_id)
         # A topic that does not exist yet may be in creation: the change waits in its queue.
         found = services.find_topic(name or "", topic_id)
+        # Kafka refuses such a topic as well, and does not delete it once.
         is_twice = count > 1 or (found is not None and len(_names_in(counts, found)) > 1)
         if is_twice:
             results.append(_refused(state, ErrorCode.INVALID_REQUEST, "the topic is named twice"))
@@ -71,10 +74,13 @@ def _names_in(
 
 async def _delete(services: Services, state: DeleteTopicState) -> DeletableTopicResult:
     is_by_id = state.topic_id != NO_UUID
+    # Both or neither. With both, the name might be of a new topic and the id of the one before it;
+    # Kafka refuses that too.
     if is_by_id == (state.name is not None):
         return _refused(state, ErrorCode.INVALID_REQUEST, "give a name or an id")
     topic = services.find_topic(state.name or "", state.topic_id)
     if topic is None:
+        # Clients that know ids look for the code of ids.
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refused(state, code, "no such topic")
     try:

@@ -66,6 +66,7 @@ def handle_describe_configs(
     Not done: settings of share and streams groups.
     """
     make = partial(_describe_all, services, request)
+    # The entries cost, not the resources.
     is_long = len(request.resources) * CONFIGS_PER_RESOURCE > PARTS_INLINE_MAX
     return LongAnswer(make) if is_long else make()
 
@@ -92,6 +93,7 @@ def _describe(
 ) -> DescribeConfigsResult:
     wanted = frozenset(resource.configuration_keys or ())
     try:
+        # In the answer of each resource, because the response has no code for the whole request.
         check_types(types)
         results = [*_results(services, resource, request)]
     except TailraceError as error:
@@ -119,6 +121,7 @@ def _results(
     name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:
+            # Also for an empty name, which `find_topic` would refuse as INVALID_REQUEST.
             check_topic_name(name)
             for entry in topic_entries(services, find_topic(services, name)):
                 yield _result(entry, request)
@@ -127,6 +130,8 @@ def _results(
                 yield _result(entry, request)
         case ResourceType.CLIENT_METRICS:
             for entry in subscription_entries(services, name):
+                # A default of a subscription has no synonym: no setting of the broker stands for
+                # it.
                 has_value = entry.value.source is ConfigSource.CLIENT_METRICS
                 yield _result(entry, request, has_synonyms=has_value)
         case ResourceType.BROKER:
@@ -206,6 +211,7 @@ def handle_list_config_resources(
     """
     wanted = frozenset(request.resource_types) or RESOURCE_TYPES
     if header.api_version == 0:
+        # v0 has no list of types: before KIP-1142 this API named client metrics only.
         wanted = frozenset({int(ResourceType.CLIENT_METRICS)})
     if not wanted <= RESOURCE_TYPES:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

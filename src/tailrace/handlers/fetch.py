@@ -91,6 +91,8 @@ def handle_fetch(
     uses_topic_ids = header.api_version >= IDS_SINCE
     if _is_long(request):
         return _begin_later(services, request, uses_topic_ids=uses_topic_ids)
+    # The session takes its changes over and is read in one callback, so that no other request of
+    # the session comes in between.
     now_s = asyncio.get_running_loop().time()
     context = services.fetch_sessions.begin(request, uses_topic_ids=uses_topic_ids, now_s=now_s)
     if isinstance(context, ErrorCode):
@@ -121,6 +123,8 @@ async def _read(reading: "_Reading") -> FetchResponse:
     deadline = loop.time() + reading.wait_ms / 1000
     slices = Slices()
     try:
+        # In the order of the session: who had records last comes last, when the bytes may be used
+        # up (KIP-74).
         for part in reading.unread:
             await reading.read_or_wait(part)
             await slices.turn()
@@ -153,11 +157,13 @@ class _Reading:
         self.unread: Iterator[_RequestedPartition] = map(_RequestedPartition, context.partitions())
         """The partitions of the request that were not read yet, in the order of their turns."""
         self.signal = Signal()
+        # The broker itself closes connections that are idle for `connections.max.idle.ms`.
         self.wait_ms = min(request.max_wait_ms, services.fetch_wait_ms_max)
         self._services = services
         self._request = request
         self._context = context
         self._limit = read_limit(request.isolation_level)
+        # 0 and less count as 0: the first batch comes all the same (KIP-74).
         self._bytes_max = min(max(request.max_bytes, 0), services.fetch_bytes_max)
         self._size = 0
         """Bytes of records in all answers together."""
@@ -170,11 +176,14 @@ class _Reading:
         """Whether the response can be sent now."""
         # Never wait for more bytes than the response may have.
         bytes_min = min(self._request.min_bytes, self._bytes_max)
+        # Nothing to read is enough too: Kafka answers a request without partitions at once.
         return self._is_urgent or self._size >= bytes_min or not self.answered
 
     def answer_or_none(self, now_s: float) -> FetchResponse | None:
         """The response if nothing has to be waited for; else None, and `_read` continues."""
         try:
+            # While logs are made (decision 55) one may have to be waited for, which needs a
+            # coroutine.
             if self._services.replicas.held or not self._read_cached():
                 return None
             if not self.is_enough and self.wait_ms > 0:
@@ -198,6 +207,7 @@ class _Reading:
 
     def response(self, now_s: float) -> FetchResponse:
         """The response with what was read; ends the request in its session."""
+        # First: the answers are of the partitions as they were before another request changed them.
         code = self._context.check()
         if code is not ErrorCode.NONE:
             return FetchResponse(error_code=code, session_id=self._context.end(now_s))
@@ -236,6 +246,7 @@ class _Reading:
         """
         topic, topic_id, wanted = part.read
         known = self._services.find_topic(topic, topic_id)
+        # Looked up at each read: the deletion of a topic ends the wait of a request by this error.
         if known is None:
             self._put(part, _failed(wanted, _unknown_code(topic_id)))
             return
@@ -247,6 +258,8 @@ class _Reading:
                 return
             # Before the read: an append in between is noticed.
             partition.appended.add(self.signal)
+            # Before the offset (KIP-320): it may be of another leader's log, and
+            # OFFSET_OUT_OF_RANGE would make the client reset its position.
             partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
             # KIP-595: the follower or consumer has records of an epoch that this log does not have.
             end = partition.divergence(
@@ -264,6 +277,7 @@ class _Reading:
             )
         except BlockingIOError:
             assert partition is not None
+            # Without an answer: the partition stays watched, and a worker thread reads it.
             raise _ColdReadError(partition) from None
         except (TailraceError, OSError) as error:
             self._put(part, _refused(wanted, partition, error))
@@ -355,6 +369,8 @@ def _topics_of(parts: list[_RequestedPartition]) -> tuple[FetchableTopicResponse
             topic_id=topic_id,
             partitions=tuple(part.answer for part in group if part.answer is not None),
         )
+        # Neighbours only, as the order of partitions is that of their turns; a topic may come
+        # twice.
         for (topic, topic_id), group in itertools.groupby(parts, lambda part: part.read[:2])
     )
 

@@ -45,6 +45,8 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 """The epoch of a request that ends its session."""
 
+# Kafka's slots count sessions (`max.incremental.fetch.session.cache.slots`), and a client may put
+# any number of partitions into one.
 PARTITIONS_MAX: Final = 250_000
 """Most partitions in all sessions together. Each takes some 400 bytes, so this is 100 MB. Apache
 Kafka has no such limit."""
@@ -131,6 +133,8 @@ class _CachedPartition:
     def tell(self, answer: "PartitionData") -> bool:
         """Note what the client gets; returns whether it is news."""
         is_news = (
+            # Kafka's list (FetchSession.maybeUpdateResponseData). The last stable offset is not in
+            # it.
             len(answer.records or b"") > 0
             or answer.error_code != ErrorCode.NONE
             or answer.high_watermark != self.high_watermark
@@ -173,6 +177,8 @@ class FetchSession:
         if known is None:
             self.partitions[key] = _CachedPartition(read.wanted)
         else:
+            # What the client has got stays: a new fetch offset alone is no reason to send the
+            # partition.
             known.wanted = read.wanted
 
     def forget(self, key: PartitionKey) -> None:
@@ -243,6 +249,7 @@ class FullFetch(SessionlessFetch):
 
     def take(self, read: WantedPartition, answer: "PartitionData") -> bool:
         """See `FetchContext`."""
+        # What was answered, not what was asked for: only that is known to the client.
         known = self._told[_key(read)] = _CachedPartition(read.wanted)
         known.tell(answer)
         return True
@@ -262,6 +269,8 @@ class IncrementalFetch:
 
     def __init__(self, session: FetchSession) -> None:
         self._session = session
+        # Another request of the session, after a timeout of the client, raises it; `check` sees
+        # that.
         self._epoch = session.epoch
         # Only the session's own entries change later, not this list of them.
         self._cached = list(session.partitions.items())
@@ -283,6 +292,8 @@ class IncrementalFetch:
         """See `FetchContext`; a partition with records moves after the others."""
         key, partitions = _key(read), self._session.partitions
         cached = partitions.get(key)
+        # Forgotten meanwhile by another request, whose epoch makes `check` refuse this one's
+        # answer.
         if cached is None:
             return True
         is_news = cached.tell(answer)
@@ -332,6 +343,8 @@ class FetchSessions:
             return found
         for each in named_partitions(request.topics):
             found.put(each)
+        # After the additions, as in Kafka: Java forgets a topic that was made again by its old id,
+        # and adds it by its new one, in one request.
         for key in _forgotten(request):
             found.forget(key)
         return self._updated(found, request, now_s=now_s)
@@ -367,6 +380,7 @@ class FetchSessions:
         has_slot = len(self._sessions) < self._slot_count
         if not has_slot and not self._evict(is_privileged=is_privileged, size=size, now_s=now_s):
             return NO_SESSION
+        # Only sessions that nobody uses give way to this limit, which Kafka does not have.
         while self._partition_count + size > PARTITIONS_MAX:
             if not self._evict_unused(now_s):
                 return NO_SESSION
@@ -383,6 +397,7 @@ class FetchSessions:
     ) -> FetchSession | FetchContext | ErrorCode:
         """The session of an incremental request, whose next epoch begins with this."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            # Epoch 0 with the id of a session ends it too: the client begins again after an error.
             self._remove(request.session_id)
             if request.session_epoch == FINAL_EPOCH:
                 return SessionlessFetch(request.topics)
@@ -393,6 +408,7 @@ class FetchSessions:
                 uses_topic_ids=uses_topic_ids,
             )
         session = self._sessions.get(request.session_id)
+        # Java answers both errors with a full request in a new session (KIP-227).
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != request.session_epoch:

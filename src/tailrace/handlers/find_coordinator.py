@@ -37,6 +37,7 @@ async def handle_find_coordinator(
     """Name this broker for every key."""
     code = await _prepare(services, request.key_type)
     is_found = code is ErrorCode.NONE
+    # Kafka names node -1 too beside COORDINATOR_NOT_AVAILABLE.
     node_id = services.node_id if is_found else NO_NODE
     host, port = services.endpoint() if is_found else NOWHERE
     message = None if is_found else code.message
@@ -51,6 +52,8 @@ async def handle_find_coordinator(
             error_message=message,
         )
 
+    # librdkafka asks up to v2 and aiokafka up to v1: one key, answered by fields of the response
+    # itself. Java, kafka-python and franz-go send lists (KIP-699).
     if header.api_version >= SEVERAL_KEYS_SINCE:
         coordinators = await each_in_slices(request.coordinator_keys, answer, Slices())
         return FindCoordinatorResponse(coordinators=tuple(coordinators))
@@ -63,6 +66,7 @@ async def _prepare(services: Services, kind: int) -> ErrorCode:
     """Create the topic of the coordinator, if it does not exist yet."""
     match kind:
         case CoordinatorKeyType.GROUP:
+            # Kafka makes this topic too when `auto.create.topics.enable` is off.
             groups = services.group_settings
             return await _create_once(
                 services,
@@ -90,6 +94,7 @@ async def _prepare(services: Services, kind: int) -> ErrorCode:
                 },
             )
         case _:
+            # Kafka's code for an unknown type; share groups are type 2, from v6 on.
             return ErrorCode.INVALID_REQUEST
 
 

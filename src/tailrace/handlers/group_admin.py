@@ -59,6 +59,8 @@ async def handle_list_groups(
     listed: list[ListedGroup] = []
     for shard in services.groups:
         try:
+            # A list without the groups of a partition that is loading would look as if they were
+            # lost, so that one makes the answer an error.
             listed += list_groups(
                 shard.machine, states=request.states_filter, types=request.types_filter
             )
@@ -85,6 +87,7 @@ async def handle_describe_groups(
     """
     slices = Slices()
     described = []
+    # An empty id is legal here and for DeleteGroups, as in Kafka; only null is not.
     for group_id in dict.fromkeys(request.groups):
         found = await _described_group(services, group_id, header.api_version)
         if request.include_authorized_operations and not found.error_code:
@@ -149,6 +152,7 @@ async def handle_delete_groups(
     slices = Slices()
     results = []
     for group_id in request.groups_names:
+        # Each group has its own code: of a list, those with members stay (NON_EMPTY_GROUP).
         code = await _delete(services, group_id)
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
         await slices.turn()
@@ -183,6 +187,7 @@ async def handle_offset_delete(
     )
     if isinstance(answer, ErrorCode):
         return OffsetDeleteResponse(error_code=answer)
+    # A partition without an offset is no error, as in Kafka.
     codes = dict(zip(known, answer, strict=True))
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

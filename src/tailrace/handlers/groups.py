@@ -33,6 +33,7 @@ bytes each."""
 
 def client_of(header: RequestHeader) -> Client:
     """The client that has sent a request."""
+    # Without the port, which changes with each connection of the client.
     host = header.peer.rpartition(":")[0]
     return Client(header.client_id or "", host, header.api_version)
 
@@ -62,6 +63,7 @@ async def commit_offsets(services: Services, commit: Commit) -> list[ErrorCode]:
             await slices.rest()
         part = commit._replace(offsets=offsets)
         answer = await decide(services, commit.group_id, partial(decide_commit, part))
+        # OffsetCommit has no code for the request, so each of its partitions has the error.
         codes += [answer] * len(offsets) if isinstance(answer, ErrorCode) else answer
     return codes
 
@@ -84,6 +86,7 @@ async def decide_in_turns(
     """
     results: list[T] = []
     slices = Slices()
+    # Once without items too: an unknown group is an error of the request.
     for start in range(0, max(len(items), 1), OFFSETS_PER_TURN):
         if start:
             await slices.rest()
@@ -172,10 +175,13 @@ def _in_turns(offsets: Sequence[OffsetToCommit]) -> Iterator[Sequence[OffsetToCo
 def unavailable_code(error: CoordinatorNotAvailableError) -> ErrorCode:
     """The code that tells a client to ask again, to ask elsewhere, or to give up; as in Kafka."""
     match error.__cause__:
+        # The write may still succeed. The client asks again, and a repeated commit does no harm.
         case TimeoutError():
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        # The device has failed: the client shall look for the coordinator again.
         case OSError():
             return ErrorCode.NOT_COORDINATOR
+        # Nothing that a client would retry, since no repetition makes the record smaller.
         case RecordTooLargeError():
             return ErrorCode.UNKNOWN_SERVER_ERROR
         case _:

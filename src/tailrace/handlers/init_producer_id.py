@@ -36,9 +36,15 @@ async def handle_init_producer_id(
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:
+        # A block of ids is reserved on the device first. An id that is given twice would make the
+        # log drop the second producer's records as repeated ones.
         producer_id = await services.changes.on_device(services.controller.next_producer_id)
     except TailraceError as error:
         return InitProducerIdResponse(error_code=error_code(error))
     return InitProducerIdResponse(
-        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
+        # Java and kafka-python ask by default: their producers are idempotent unless set
+        # otherwise.
+        error_code=ErrorCode.NONE,
+        producer_id=producer_id,
+        producer_epoch=0,
     )
