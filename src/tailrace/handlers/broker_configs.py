@@ -103,6 +103,7 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
     layers = _layers(services)
     settings, foreign = services.settings, kafka_settings()
     known = dict.fromkeys((*settings.declared, *foreign))
+    # Names that only another broker knows are shown too: a tool can delete them.
     dynamic = {key: None for layer in layers[:2] for key in layer.values}
     names = known | dynamic if name else dict.fromkeys(layers[1].values)
     for each in names:
@@ -169,6 +170,8 @@ async def alter_broker(
     layers[str(services.node_id)] = image.configs_of(ResourceType.BROKER, str(services.node_id))
     layers[name and str(services.node_id)] = planned
     try:
+        # Both together: a change for all brokers may contradict what this one has of its own
+        # (KIP-226).
         services.settings.check(layers[ALL], layers[str(services.node_id)])
     except ConfigError as error:
         raise InvalidRequestError(str(error)) from None
@@ -176,6 +179,7 @@ async def alter_broker(
         return
     make = partial(config_records, owner=ConfigResource(ResourceType.BROKER, name), wanted=planned)
     await services.changes.on_device(partial(services.controller.write, make))
+    # After the write: settings that were refused by the device must not be in use.
     await services.settings.apply()
     named = ",".join(f"{key}={value}" for key, value in sorted(planned.items()))
     logger.info("broker_configured node=%s configs=%s", name or "all", named)
@@ -199,6 +203,7 @@ def check_is_this_broker(services: Services, name: str, *, kind: str, also: str 
 
 def _check_names(services: Services, changes: Iterable[ConfigChange]) -> None:
     settings, foreign = services.settings, kafka_settings()
+    # A deletion is always allowed: the setting may be from a broker with plug-ins.
     named = [each.name for each in changes if each.operation is not ConfigOperation.DELETE]
     fixed = [
         each
@@ -234,6 +239,7 @@ def _check_insync(
     if not services.controller.image.features.get(ELIGIBLE_LEADERS):
         return
     old, new = before.get(MIN_INSYNC_REPLICAS), after.get(MIN_INSYNC_REPLICAS)
+    # One value for the whole cluster, because eligible leaders are decided by the controller.
     if name and old != new:
         raise ConfigError(
             [f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."]

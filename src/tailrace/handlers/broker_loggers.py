@@ -51,6 +51,7 @@ def alter_loggers(
     _check_node(
         services, name, kind="Node id", words="Unexpected node id. Expected {}, but received {}"
     )
+    # All are checked before the first is changed: a request changes all loggers or none.
     for each in changes:
         _check(each)
     for each in () if is_dry_run else changes:
@@ -88,6 +89,7 @@ def _check(change: ConfigChange) -> None:
 def _names() -> set[str]:
     """The loggers that there are; a module has one when it is imported."""
     known = logging.root.manager.loggerDict
+    # Loggers of libraries are no part of the broker's interface.
     return {ROOT, *(each for each in known if each.partition(".")[0] == _PACKAGE)}
 
 

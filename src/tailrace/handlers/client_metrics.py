@@ -99,6 +99,7 @@ async def alter_subscription(
     _check(planned)
     if planned == stored or is_dry_run:
         return
+    # Only for a new one: those that exist can always be changed and deleted.
     if not stored and len(subscriptions(services)) >= SUBSCRIPTIONS_MAX:
         raise TooManyGroupsError(
             f"{SUBSCRIPTIONS_MAX} subscriptions to metrics of clients are the limit"

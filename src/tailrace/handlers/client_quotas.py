@@ -92,6 +92,7 @@ def handle_describe_client_quotas(
 def _matches(
     parts: Mapping[str, _Part], names: Mapping[str, str | None], *, is_strict: bool
 ) -> bool:
+    # Strict means no other parts; without it (user=a) matches (user=a, client-id=b) too.
     if is_strict and len(names) != len(parts):
         return False
     return all(kind in names and part(names[kind]) for kind, part in parts.items())
@@ -176,6 +177,7 @@ async def handle_alter_client_quotas(
 
 
 def _names(entry: AlteredEntry) -> frozenset[tuple[str, str | None]]:
+    # Without an order: (user, client-id) and (client-id, user) are one entity.
     return frozenset((each.entity_type, each.entity_name) for each in entry.entity)
 
 
@@ -194,6 +196,7 @@ def _refusal(entry: AlteredEntry, count: int) -> _Refusal | None:
     if twice := [key for key, number in keys.items() if number > 1]:
         return ErrorCode.INVALID_REQUEST, f"Duplicate quota key {twice[0]}"
     if new := [each.key for each in entry.ops if not each.remove]:
+        # A quota that is accepted and not kept would be found out under load.
         message = f"this broker throttles no client, so {new[0]} cannot be set"
         return ErrorCode.POLICY_VIOLATION, message
     return None

@@ -248,6 +248,7 @@ async def _alter_all(
         code, message = ErrorCode.NONE, None
         try:
             if counts[one.resource_type, one.resource_name] > 1:
+                # Two changes of one resource would have no order.
                 raise InvalidRequestError("Each resource must appear at most once.")
             change = partial(_alter, services, one, is_replaced=is_replaced, is_dry_run=is_dry_run)
             # By name alone: a topic and a group of one name wait for each other, which costs
@@ -271,6 +272,7 @@ async def _alter(
     services: Services, one: Alteration, *, is_replaced: bool, is_dry_run: bool
 ) -> None:
     check_count(one.change_count)
+    # After the count: only then do the changes become objects.
     changes = _checked(tuple(one.changes))
     match one.resource_type:
         case ResourceType.TOPIC:

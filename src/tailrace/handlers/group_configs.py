@@ -62,10 +62,12 @@ async def alter_group(
     try:
         check_group_configs(planned, services.consumer_settings)
     except ConfigError as error:
+        # All faults together, so that a user does not find them one by one.
         raise ConfigError(faults + error.faults) from None
     if faults:
         raise ConfigError(faults)
     if planned != current:
+        # In a dry run too, which has to fail where the change would.
         check_group_limit(group_id, services.controller.image.group_configs)
         if not is_dry_run:
             await services.changes.on_device(
