@@ -180,9 +180,12 @@ async def _of_all(
         indexes.setdefault(partition.topic, []).append(partition.partition)
         await slices.turn()
     # Before v10 there is no place for an id.
-    topics = services.controller.image.topics if version >= TOPIC_IDS_SINCE else {}
-    ids = {name: topics[name].topic_id if name in topics else NO_UUID for name in indexes}
-    return [_Topic(name, ids[name], tuple(sorted(indexes[name]))) for name in sorted(indexes)]
+    ids = dict.fromkeys(indexes, NO_UUID)
+    if version >= TOPIC_IDS_SINCE:
+        topics = services.controller.image.topics
+        # As in Kafka a topic that is gone is left out: no id can name it.
+        ids = {name: topics[name].topic_id for name in indexes if name in topics}
+    return [_Topic(name, ids[name], tuple(sorted(indexes[name]))) for name in sorted(ids)]
 
 
 async def _answered(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.cluster.image import Topic
+from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.coordinator.groups.classic_group import group_tombstone
 from tailrace.coordinator.groups.commits import Commit, Committer, MemberAtEpoch, OffsetToCommit
 from tailrace.coordinator.groups.machine import GroupMachine
@@ -292,6 +292,22 @@ async def test_a_topic_is_forgotten_where_its_groups_can_be_written(
     kept = [await committed_partitions(services, each) for each in groups]
     assert kept == [[TopicPartition("t", 0)], [], []]
     assert f"offsets_not_deleted group={groups[0]} topic=t" in caplog.text
+    await services.groups.stop()
+
+
+@pytest.mark.parametrize(("version", "names"), [(9, ["t"]), (10, [])])
+async def test_a_topic_that_is_gone_has_no_id_to_be_named_by(
+    outside: Outside, version: int, names: list[str]
+) -> None:
+    """Versions that name topics by id leave its offsets out of those of the whole group."""
+    services = await loaded(outside, *logs_of(1))
+    services.controller = SimpleNamespace(image=ClusterImage())
+    assert await commit_offsets(services, committing("g", 1)) == [ErrorCode.NONE]
+    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))
+    header = HEADER._replace(api_version=version)
+    [group] = (await handle_offset_fetch(services, header, request)).groups
+    assert group.error_code == ErrorCode.NONE
+    assert [each.name for each in group.topics] == names
     await services.groups.stop()
 
 
