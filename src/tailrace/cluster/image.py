@@ -5,6 +5,7 @@ look up: partitions that this node has, and each topic's own settings beside it.
 """
 
 import uuid
+from bisect import bisect_left
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -38,6 +39,12 @@ class Topic:
         # Not the length: producers hash over the number that the cluster has.
         return self.partitions[-1] + 1
 
+    def has(self, number: int) -> bool:
+        # The numbers are sorted. `in` would take as long as the topic has partitions, for each of
+        # those that a request names.
+        place = bisect_left(self.partitions, number)
+        return place < len(self.partitions) and self.partitions[place] == number
+
     @property
     def is_internal(self) -> bool:
         """Whether only the broker itself may write to it."""
@@ -68,7 +75,7 @@ class ClusterImage:
 
     def has(self, partition: TopicPartition) -> bool:
         topic = self.topics.get(partition.topic)
-        return topic is not None and partition.partition in topic.partitions
+        return topic is not None and topic.has(partition.partition)
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         return self._by_id.get(topic_id.int)

@@ -48,17 +48,15 @@ async def handle_add_partitions_to_txn(
     Version notes: below v2 a fenced producer gets INVALID_PRODUCER_EPOCH; v4 has many transactions,
         to add their partitions or only to verify them (KIP-890).
     """
-    topics = services.controller.image.topics
+    image = services.controller.image
 
     def check(partition: TopicPartition) -> ErrorCode:
         # Producers add `__consumer_offsets` by AddOffsetsToTxn; brokers may name it themselves
         # (v4).
         if header.api_version < OF_BROKERS_SINCE and partition.topic in INTERNAL_TOPICS:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        topic = topics.get(partition.topic)
-        if topic is None or partition.partition not in topic.partitions:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NONE
+        is_known = image.has(partition)
+        return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     # Checked before the coordinator is asked: Kafka, too, adds nothing if one partition is wrong.
     return await add_partitions_to_txn(
