@@ -7,7 +7,7 @@ Version notes: up to v4 the client may say how long the offsets stay; v6 has lea
     static members; v9 serves members of both protocols; v10 names topics by id.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from tailrace.cluster.image import Topic
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
@@ -25,11 +25,14 @@ from tailrace.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from tailrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequestPartition
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.steps import run_eagerly
 
 # KIP-848: a topic that was created again does not get the offsets of the one before.
 TOPIC_IDS_SINCE = 10
+
+AskedPartition = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
 
 def handle_offset_commit(
@@ -43,35 +46,48 @@ def handle_offset_commit(
 async def _commit(
     services: Services, header: RequestHeader, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
-    slices = Slices()
     has_ids = header.api_version >= TOPIC_IDS_SINCE
-    codes: list[list[ErrorCode]] = []
-    found: list[OffsetToCommit] = []
-    places: list[tuple[int, int]] = []
-    for number, topic in enumerate(request.topics):
-        known = _find(services, topic, has_ids=has_ids)
-        # A set: each search in the topic's tuple would take as long as the topic has partitions.
-        partitions = frozenset(() if known is None else known.partitions)
-        codes.append([])
-        for each in topic.partitions:
-            if known is None or each.partition_index not in partitions:
-                codes[-1].append(
-                    ErrorCode.UNKNOWN_TOPIC_ID
-                    if has_ids and known is None
-                    else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                )
-            else:
-                places.append((number, len(codes[-1])))
-                codes[-1].append(ErrorCode.NONE)
-                found.append(offset_to_commit(known, each))
-            await slices.turn()
-    committed = await commit_offsets(services, commit_of(header, request, found))
-    for (number, place), code in zip(places, committed, strict=True):
-        codes[number][place] = code
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if has_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    codes = await codes_of_commit(
+        [
+            (_find(services, topic, has_ids=has_ids) or unknown, topic.partitions)
+            for topic in request.topics
+        ],
+        lambda found: commit_offsets(services, commit_of(header, request, found)),
+    )
     return response_with(request, codes)
 
 
-def offset_to_commit(topic: Topic, asked: OffsetCommitRequestPartition) -> OffsetToCommit:
+async def codes_of_commit(
+    topics: Iterable[tuple[Topic | ErrorCode, Iterable[AskedPartition]]],
+    commit: Callable[[list[OffsetToCommit]], Awaitable[Sequence[ErrorCode]]],
+) -> list[list[ErrorCode]]:
+    """Commit offsets for the partitions that exist; return a code for each one of each topic.
+
+    A topic that does not exist is the code of its partitions. `commit` returns a code for each
+    offset.
+    """
+    slices = Slices()
+    codes: list[list[ErrorCode]] = []
+    found: list[OffsetToCommit] = []
+    for topic, partitions in topics:
+        codes.append([])
+        for each in partitions:
+            if isinstance(topic, ErrorCode):
+                codes[-1].append(topic)
+            elif not topic.has(each.partition_index):
+                codes[-1].append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                codes[-1].append(ErrorCode.NONE)
+                found.append(offset_to_commit(topic, each))
+            await slices.turn()
+    # As in Kafka the group is asked only if there is something to commit: else a request for
+    # partitions that are gone would keep its member alive, or begin a transaction.
+    committed = iter(await commit(found) if found else ())
+    return [[code or next(committed) for code in of_topic] for of_topic in codes]
+
+
+def offset_to_commit(topic: Topic, asked: AskedPartition) -> OffsetToCommit:
     """The offset that a request has for a partition of a topic."""
     return OffsetToCommit(
         TopicPartition(topic.name, asked.partition_index),

@@ -20,6 +20,7 @@ from tailrace.coordinator.transactions.requests import AddPartitions
 from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTION
 from tailrace.errors import TailraceError
 from tailrace.handlers.groups import unavailable_code
+from tailrace.handlers.offset_commit import codes_of_commit
 from tailrace.handlers.services import Services, error_code
 from tailrace.handlers.transactions import ask_coordinator, error_of_verification
 from tailrace.model import OFFSETS_TOPIC, ProducerEpoch, ProducerId, TopicPartition
@@ -33,7 +34,6 @@ from tailrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from tailrace.runtime.slices import Slices
 from tailrace.storage.producers import (
     InvalidProducerEpochError,
     InvalidTransactionStateError,
@@ -54,35 +54,20 @@ async def handle_txn_offset_commit(
     services: Services, header: RequestHeader, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     """Commit what exists with the transaction, and answer for each partition."""
-    slices = Slices()
-    codes: list[list[ErrorCode]] = []
-    found: list[OffsetToCommit] = []
-    places: list[tuple[int, int]] = []
-    for number, topic in enumerate(request.topics):
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    async def commit(found: list[OffsetToCommit]) -> list[ErrorCode]:
+        answer = await _commit(services, request, found, version=header.api_version)
+        return [answer] * len(found) if isinstance(answer, ErrorCode) else answer
+
+    codes = await codes_of_commit(
         # No version of this request names topics by id, unlike OffsetCommit from v10 on.
-        known = services.find_topic(topic.name, NO_UUID)
-        codes.append([])
-        for each in topic.partitions:
-            if known is None or each.partition_index not in known.partitions:
-                codes[-1].append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            else:
-                places.append((number, len(codes[-1])))
-                codes[-1].append(ErrorCode.NONE)
-                found.append(
-                    OffsetToCommit(
-                        TopicPartition(known.name, each.partition_index),
-                        known.topic_id,
-                        each.committed_offset,
-                        each.committed_leader_epoch,
-                        each.committed_metadata or "",
-                    )
-                )
-            await slices.turn()
-    # Without a valid partition the group is not asked, and its transaction does not begin.
-    answer = await _commit(services, request, found, version=header.api_version) if found else []
-    committed = [answer] * len(found) if isinstance(answer, ErrorCode) else answer
-    for (number, place), code in zip(places, committed, strict=True):
-        codes[number][place] = code
+        [
+            (services.find_topic(topic.name, NO_UUID) or unknown, topic.partitions)
+            for topic in request.topics
+        ],
+        commit,
+    )
     return TxnOffsetCommitResponse(
         topics=tuple(
             [_answered(topic, code) for topic, code in zip(request.topics, codes, strict=True)]

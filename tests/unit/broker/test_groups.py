@@ -243,6 +243,36 @@ async def test_commits_are_checked_against_the_group(outside: Outside) -> None:
         assert await committed(peer, "nobody") == {}
 
 
+@pytest.mark.parametrize("topic", ["gone", None])
+async def test_a_commit_of_nothing_that_exists_does_not_ask_the_group(
+    outside: Outside, topic: str | None
+) -> None:
+    """So it keeps no member alive, even if it comes again and again; a real commit does."""
+    topics: tuple[OffsetCommitRequestTopic, ...] = ()
+    if topic is not None:
+        partitions = (OffsetCommitRequestPartition(partition_index=0, committed_offset=1),)
+        topics = (OffsetCommitRequestTopic(name=topic, partitions=partitions),)
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        await find(peer)
+        joined = await join(peer)
+        await sync(peer, joined)
+        for _ in range(4):
+            await outside.pass_time(4)
+            assert await commit(peer, 1, joined) is ErrorCode.NONE
+        nothing = OffsetCommitRequest(
+            group_id="g",
+            generation_id_or_member_epoch=joined.generation_id,
+            member_id=joined.member_id,
+            topics=topics,
+        )
+        for _ in range(4):
+            await outside.pass_time(4)
+            await peer.ask(ApiKey.OFFSET_COMMIT, nothing, OffsetCommitResponse, version=NAMED)
+        assert await beat(peer, joined) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 async def test_groups_are_listed_described_and_deleted(outside: Outside) -> None:
     """A group with members cannot be deleted, nor can offsets that they consume from."""
     async with running(outside) as broker:
