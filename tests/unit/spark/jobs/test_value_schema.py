@@ -4,6 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
+from pyspark import __version__
 
 from tailrace.errors import ConfigError
 from tailrace.spark.jobs.json_values import arrow_type, schema_json
@@ -60,7 +61,8 @@ def test_a_type_that_json_has_becomes_one_of_arrow(name: str) -> None:
         ("char(3)", "use string"),
         ("varchar(3)", "use string"),
         ("binary", "use string"),
-        ("time(6)", "use string"),
+        # Spark 4.0 has no such type.
+        *([] if __version__.startswith("4.0.") else [("time(6)", "use string")]),
         ("interval day to second", "use string"),
         ("interval year to month", "use string"),
         ("void", "leave it out, since the column value has every byte"),
