@@ -1,12 +1,15 @@
-"""Shared by commands: options that mean the same in each, and tables as lines of text."""
+"""Shared by commands: options that mean the same in each, advice on damage, and tables of text."""
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, ParamSpec, TypeVar
 
 import click
 
 from tailrace.config.settings import INT32_MAX, INT64_MAX
+from tailrace.errors import CorruptionError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +53,36 @@ decompresses = click.option(
 def log_directory(command: Callable[P, R]) -> Callable[P, R]:
     """The options of a command that reads the logs of `directory`."""
     return data_directory(decompresses(command))
+
+
+# For the text of an error: one of a Spark job comes from a worker as text, without its fields
+# (`spark.jobs.work`).
+_LOG_FILE: Final = re.compile(r".*?/\d{20}\.(log|txnindex)[,:]")
+"""Matches the beginning of an error about a file that `tailrace log repair` can repair."""
+
+
+@contextmanager
+def advising(skips: str) -> Iterator[None]:
+    """Add what to do next to an error about a damaged log; a decorator too.
+
+    `skips` are the options with which the command leaves out what is damaged.
+    """
+    try:
+        yield
+    except CorruptionError as error:
+        # log repair cannot help with a manifest or a Parquet file.
+        found = _LOG_FILE.match(str(error))
+        if found is None:
+            raise
+        # No option leaves out a transaction index: aborted records would be shown.
+        skip = f"to leave out what is damaged, add {skips}; " * (found[1] == "log")
+        raise CorruptionError(
+            f"{error.rule}; {skip}to find all damage, run tailrace log verify; to repair it, see "
+            "tailrace log repair --help",
+            path=error.path,
+            position=error.position,
+            offset=error.offset,
+        ) from error
 
 
 def split_directories(data: str) -> list[str]:

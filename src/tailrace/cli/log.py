@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.arguments import aligned, log_directory
+from tailrace.cli.arguments import advising, aligned, log_directory
 from tailrace.cli.decoding import chosen_decoding, decoded
 from tailrace.cli.log_export import export
 from tailrace.cli.log_options import (
@@ -19,6 +19,7 @@ from tailrace.cli.log_options import (
     ISOLATION,
     ON_DAMAGE,
     PARTITION,
+    SKIPS,
     TO_OFFSET,
     TO_TIME,
     LeftOut,
@@ -129,6 +130,7 @@ def scan(directory: str, *, as_json: bool) -> None:
 )  # fmt: skip
 @ON_DAMAGE
 @decoded
+@advising(SKIPS)
 def cat(
     directory: str,
     topic: str,
@@ -329,6 +331,7 @@ def explain(
 @log_directory
 @click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object per line.")
 @ON_DAMAGE
+@advising(SKIPS)
 def groups(directory: str, *, as_json: bool, on_damage: str) -> None:
     """List committed offsets of groups, from __consumer_offsets.
 

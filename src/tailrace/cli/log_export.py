@@ -2,7 +2,7 @@
 
 import click
 
-from tailrace.cli.arguments import log_directory
+from tailrace.cli.arguments import advising, log_directory
 from tailrace.cli.decoding import DecodingChoice, chosen_decoding, decoded
 from tailrace.cli.log_options import (
     FROM_OFFSET,
@@ -10,6 +10,7 @@ from tailrace.cli.log_options import (
     ISOLATION,
     ON_DAMAGE,
     PARTITION,
+    SKIPS,
     TO_OFFSET,
     TO_TIME,
     LeftOut,
@@ -44,6 +45,7 @@ from tailrace.values import replace
 @ISOLATION
 @ON_DAMAGE
 @decoded
+@advising(SKIPS)
 def export(
     directory: str,
     topic: str | None,

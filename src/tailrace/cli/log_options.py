@@ -19,6 +19,9 @@ STEP_BYTES = 4 * 1024 * 1024
 
 EXIT_DAMAGE = 1
 
+SKIPS = "--on-damage skip"
+"""For the advice of an error that ends a command at damage."""
+
 ON_DAMAGE = click.option(
     "--on-damage", type=click.Choice(["stop", "skip"]), default="stop", show_default=True,
     help="stop: end with an error at damage. skip: report it on stderr, continue after it, and end "

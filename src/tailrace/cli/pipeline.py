@@ -1,7 +1,6 @@
 """`tailrace pipeline`: whole logs through Spark, on this machine or on a cluster."""
 
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from tailrace.cli.arguments import BOOTSTRAP, log_directory, split_directories
+from tailrace.cli.arguments import BOOTSTRAP, advising, log_directory, split_directories
 from tailrace.cli.flags import errors_in_flags
 from tailrace.config import parse_assignments
-from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.errors import DirectoryError
 from tailrace.runtime.extras import check_extra
 
 if TYPE_CHECKING:
@@ -28,14 +27,8 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 _EXIT_FINDINGS = 1
 _EXIT_UNVERIFIED = 2
 
-_LOG_FILE = re.compile(r".*?/\d{20}\.log[,:]")
-"""Matches the beginning of an error about a damaged log; errors about manifests and Parquet files
-begin with other file names."""
-
-_ADVICE = (
-    "to leave out what is damaged, add --option onCorruption=skip --option corruptionReport=DIR; "
-    "to repair the log, see tailrace log repair --help"
-)
+# The source refuses the first without the second: nothing is left out without a report of it.
+_SKIPS = "--option onCorruption=skip --option corruptionReport=DIR"
 
 
 def _options(*options: Callable[[FunctionT], FunctionT]) -> Callable[[FunctionT], FunctionT]:
@@ -85,23 +78,6 @@ def _on_spark(command: FunctionT) -> FunctionT:
     return cast("FunctionT", master(checked))
 
 
-@contextmanager
-def _advising() -> Iterator[None]:
-    """Adds to an error about a damaged log what can be done; a decorator too."""
-    try:
-        yield
-    except CorruptionError as error:
-        # log repair cannot help with a manifest or a Parquet file.
-        if not _LOG_FILE.match(str(error)):
-            raise
-        raise CorruptionError(
-            f"{error.rule}; {_ADVICE}",
-            path=error.path,
-            position=error.position,
-            offset=error.offset,
-        ) from error
-
-
 @click.group()
 def pipeline() -> None:
     """Run Spark jobs over whole topics, on this machine or on a Spark cluster.
@@ -139,7 +115,7 @@ def pipeline() -> None:
     "--verify", is_flag=True, help="Compare the archive with the logs, and write nothing."
 )
 @_on_spark
-@_advising()
+@advising(_SKIPS)
 @errors_in_flags()
 def archive(
     *, target: str, follow: bool, verify: bool, master: str, assignments: tuple[str, ...],
@@ -292,7 +268,7 @@ def compact(
     help="Write the report to this HTML file.",
 )
 @_on_spark
-@_advising()
+@advising(_SKIPS)
 @errors_in_flags()
 def profile(
     *, page: str | None, assignments: tuple[str, ...], master: str, **place: str | None
@@ -323,7 +299,7 @@ def profile(
     show_default=True, help="Print at most this number of rows."
 )  # fmt: skip
 @_on_spark
-@_advising()
+@advising(_SKIPS)
 @errors_in_flags()
 def query(
     *, sql: str, archive: str, rows: int, assignments: tuple[str, ...], master: str,
@@ -378,7 +354,7 @@ def query(
     help="A producer setting, such as compression.type=zstd; repeatable.",
 )  # fmt: skip
 @_on_spark
-@_advising()
+@advising(_SKIPS)
 @errors_in_flags()
 def replay(
     *, archive: str | None, target: str, offset_map: str, renamed: tuple[str, ...],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.errors import CorruptionError
 from tailrace.model import OFFSETS_TOPIC, TopicPartition
 from tests.spark.directories import batch_of, write_numbered, write_segment
 from tests.unit.cli.test_log import FLIGHTS, damage, lines, run
@@ -51,6 +52,51 @@ def test_cat_stops_at_damage_by_default(data: Path) -> None:
     result = run("cat", "--data", data, "flights-0", "--format", "json")
     assert len(result.stdout.splitlines()) == 10
     assert str(result.exception).startswith(f"{log}, position ")
+
+
+SKIP = "; to leave out what is damaged, add --on-damage skip"
+REPAIR = (
+    "; to find all damage, run tailrace log verify; to repair it, see tailrace log repair --help"
+)
+
+
+@pytest.mark.parametrize("command", ["cat", "export", "groups"])
+def test_an_error_at_damage_says_what_to_do_next(
+    offsets_log: Path, tmp_path: Path, command: str
+) -> None:
+    """After the file, the position and the fault; each command takes the option that it names."""
+    if command == "groups":
+        log = offsets_log / f"{OFFSETS_TOPIC}-7" / f"{0:020d}.log"
+        log.write_bytes(log.read_bytes().replace(GROUP_KEY, GROUP_KEY[::-1]))
+    else:
+        log = damage(offsets_log)
+    more: dict[str, tuple[object, ...]] = {
+        "cat": ("flights",), "export": ("flights", "--to", tmp_path / "x.jsonl"), "groups": (),
+    }  # fmt: skip
+    arguments = (command, "--data", offsets_log, *more[command])
+    error = run(*arguments).exception
+    assert isinstance(error, CorruptionError)
+    assert (error.path, str(error).count(SKIP)) == (str(log), 1)
+    assert str(error).startswith(f"{log}, position ")
+    assert str(error).endswith(SKIP + REPAIR)
+    skipped = run(*arguments, "--on-damage", "skip")
+    assert skipped.exit_code == 1
+    assert "left out: 1 damaged range" in skipped.stderr
+
+
+def test_a_damaged_transaction_index_is_only_to_be_repaired(data: Path) -> None:
+    """Without it records of aborted transactions would be shown, so it cannot be left out."""
+    index = data / "flights-0" / f"{0:020d}.txnindex"
+    index.write_bytes(b"x" * 34)
+    arguments = ("cat", "--data", data, "flights-0", "--isolation", "read_committed")
+    for skip in ((), ("--on-damage", "skip")):
+        error = run(*arguments, *skip).exception
+        assert isinstance(error, CorruptionError)
+        assert error.path == str(index)
+        assert SKIP not in str(error)
+        assert str(error).endswith(REPAIR)
+    assert run("repair", "--data", data, "--apply").exit_code == 0
+    assert run(*arguments).exit_code == 0
 
 
 def test_cat_that_has_nothing_to_skip_succeeds(data: Path) -> None:
