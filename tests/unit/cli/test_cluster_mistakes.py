@@ -74,9 +74,14 @@ MISTAKES = {
     "topic alter t --config a=1 --unset a": "give either --config or --unset, not both",
     "group reset g --topic t": "give either --to or --shift-by",
     "group reset g --topic t --to 5 --shift-by 5": "give either --to or --shift-by",
-    "group reset g --to 5": "give either --topic (repeatable) or",
-    "group reset g --topic t --all-topics --to 5": "give either --topic (repeatable) or",
-    "group reset g --topic t --to yesterday": "--to: 'yesterday' is not understood",
+    "group reset g --to 5": "give either --topic (repeatable) or --all-topics",
+    "group reset g --topic t --all-topics --to 5": (
+        "give either --topic (repeatable) or --all-topics"
+    ),
+    "group reset g --topic t --to yesterday": (
+        "--to: 'yesterday' is not understood; give earliest, latest, an offset, a time such as "
+        "2026-05-01T12:00, or a duration such as 90m"
+    ),
     "group delete-offsets g": "--topic is required",
     "group delete-offsets g --topic t:7-4 --yes": "--topic: the range '7-4' ends before it begins",
     "group reset g --topic t:0-9999999 --to 5": "names 10000000 partitions, and at most 100000",
@@ -98,7 +103,9 @@ MISTAKES = {
     "topic create t --replication-factor 32768": "32768 is not in the range",
     "topic alter t --partitions 2147483648": "2147483648 is not in the range",
     "consume t --partitions 7-4": "--partitions: the range '7-4' ends before it begins",
-    "consume t --partitions 0,x": "--partitions: 'x' is not a partition number",
+    "consume t --partitions 0,x": (
+        "--partitions: 'x' is not a partition number; give numbers such as 0,1,4-7"
+    ),
 }
 
 
