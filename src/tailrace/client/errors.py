@@ -74,23 +74,23 @@ class UnsupportedBrokerError(FatalError):
 class RemoteRetriableError(RetriableError):
     """The broker answered with a temporary error; `code` says which."""
 
-    def __init__(self, code: int, *, about: str) -> None:
+    def __init__(self, code: int, *, about: str, message: str | None = None) -> None:
         self.code = code
         """The number on the wire."""
         self.about = about
         """The request, and the broker it went to."""
-        super().__init__(f"{about}: {error_words(code)}")
+        super().__init__(f"{about}: {error_words(code, message)}")
 
 
 class RemoteFatalError(FatalError):
     """The broker answered with a permanent error; `code` says which."""
 
-    def __init__(self, code: int, *, about: str) -> None:
+    def __init__(self, code: int, *, about: str, message: str | None = None) -> None:
         self.code = code
         """The number on the wire."""
         self.about = about
         """The request, and the broker it went to."""
-        super().__init__(f"{about}: {error_words(code)}")
+        super().__init__(f"{about}: {error_words(code, message)}")
 
 
 # A LookupError, as a mapping has for a missing key.
@@ -175,14 +175,11 @@ def error_for(
     """
     if code == ErrorCode.NONE:
         return None
-    if message:
-        # A broker may put a whole request into its message.
-        about = f"{about}: {message[:MESSAGE_CHARACTERS_MAX].rstrip('.')}"
     # A code that this version does not know is final: retried without an end, it would look like a
     # broker that hangs.
     if code in set(ErrorCode) and ErrorCode(code).is_retriable:
-        return RemoteRetriableError(code, about=about)
-    return RemoteFatalError(code, about=about)
+        return RemoteRetriableError(code, about=about, message=message)
+    return RemoteFatalError(code, about=about, message=message)
 
 
 def raise_for(code: int, *, about: str) -> None:
@@ -197,8 +194,12 @@ def raise_for(code: int, *, about: str) -> None:
         raise error
 
 
-def error_words(code: int) -> str:
-    """An error code as a sentence and its name."""
+def error_words(code: int, message: str | None = None) -> str:
+    """An error code as a sentence and its name; the sentence is the broker's message, if any."""
+    # A broker may put a whole request into its message.
+    said = (message or "")[:MESSAGE_CHARACTERS_MAX].rstrip(".")
     if code not in set(ErrorCode):
-        return f"error {code}, which this version does not know"
-    return f"{ErrorCode(code).message} ({ErrorCode(code).name})"
+        unknown = f"error {code}, which this version does not know"
+        return f"{said} ({unknown})" if said else unknown
+    # Not both sentences: that of the code says the broker's again, in general words.
+    return f"{said or ErrorCode(code).message} ({ErrorCode(code).name})"

@@ -138,7 +138,9 @@ def test_a_broker_without_an_authorizer_is_told() -> None:
     answer = describe_acls.DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )
-    with pytest.raises(RemoteFatalError, match="No Authorizer is configured: "):
+    with pytest.raises(
+        RemoteFatalError, match=r": No Authorizer is configured \(SECURITY_DISABLED\)$"
+    ):
         on_stage(ask("describe_acls"), (ApiKey.DESCRIBE_ACLS, answer))
 
 
