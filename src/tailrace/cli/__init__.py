@@ -13,6 +13,8 @@ import click
 from tailrace import __version__
 from tailrace.errors import ConfigError, MissingExtraError, TailraceError
 
+# Help lines are here and not with the commands, since `tailrace --help` would have to import all of
+# them for it (decision 24).
 SUBCOMMANDS = {
     "cluster": "Show cluster state from the files of a KRaft metadata log.",
     "consume": "Print records of a topic of any Kafka cluster.",
@@ -38,6 +40,7 @@ class _Nouns(click.Group):
         return list(SUBCOMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        # Click itself says then that there is no such command.
         if cmd_name not in SUBCOMMANDS:
             return None
         command: click.Command = getattr(
@@ -65,13 +68,16 @@ def commands() -> None:
 def main() -> None:
     """Run the command line; the entry point of the package."""
     try:
+        # In its standalone mode Click ends the process itself, with code 1 after Ctrl-C.
         commands(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
+        # 128 + SIGINT, as shells report a process that the signal ended.
         sys.exit(130)
+    # Before TailraceError, of which it is one: each fault gets a line of its own.
     except ConfigError as error:
         for fault in error.faults:
             click.echo(f"tailrace: {fault}", err=True)

@@ -87,6 +87,7 @@ def advising(skips: str) -> Iterator[None]:
 
 def split_directories(data: str) -> list[str]:
     """The directories of a `--data` that takes several: A,B."""
+    # The form of log.dirs.
     return [each.strip() for each in data.split(",") if each.strip()]
 
 
@@ -114,6 +115,8 @@ def parse_int64(text: str) -> int | None:
 
 def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int]) -> Iterator[str]:
     """Lines of a table; the columns with an index in `right` are of numbers."""
+    # Nothing is cut to the width of a terminal: people copy paths and offsets from tables, and
+    # scripts read the same lines from a pipe (decision 28).
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (

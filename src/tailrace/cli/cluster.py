@@ -73,6 +73,7 @@ def describe(directory: str, *, at: Moment, name: str | None, as_json: bool) -> 
     """
     files = DiskFiles()
     folder = metadata_folder(files, directory)
+    # Damage is reported and the rest is shown: the files may be all that is left of a dead node.
     state = metadata_state(files, folder, at, on_skip=_report)
     tree = image_tree(state.image)
     if name is not None:
@@ -86,6 +87,8 @@ def describe(directory: str, *, at: Moment, name: str | None, as_json: bool) -> 
                 emit(FORMAT, part, {"name": title, "value": fields})
         return
     click.echo(f"{folder} at {_when(state)}")
+    # Names and values come from a file that anyone may have written, and a terminal obeys control
+    # characters in them.
     lines = _partitions(tree["topics"][name]) if name is not None else _parts(tree)
     for line in lines:
         click.echo(printable(line))
@@ -184,6 +187,7 @@ def _brokers(entries: Mapping[str, Any]) -> Iterator[str]:
     rows = [("id", "state", "rack", "epoch", "listeners")]
     for number, broker in entries.items():
         is_leaving = broker.get("in_controlled_shutdown")
+        # In this order: at the end of a controlled shutdown the controller fences the broker too.
         state = SHUTTING_DOWN if is_leaving else FENCED if broker["fenced"] else "active"
         ends = (f"{each['name']}://{each['host']}:{each['port']}" for each in broker["end_points"])
         row = number, state, broker["rack"] or "-", str(broker["broker_epoch"]), " ".join(ends)
@@ -197,7 +201,9 @@ def _topics(entries: Mapping[str, Any]) -> Iterator[str]:
         parts = topic["partitions"].values()
         counts = (
             len(parts),
+            # The largest: while a reassignment runs the partitions differ.
             max((len(each["replicas"]) for each in parts), default=0),
+            # -1 stands for no leader.
             sum(each["leader"] < 0 for each in parts),
             sum(len(each["replicas"]) - len(each["isr"]) for each in parts),
         )
@@ -209,6 +215,7 @@ def _partitions(topic: Tree) -> Iterator[str]:
     rows = [("partition", "leader", "epoch", "replicas", "in sync", "directories")]
     for number, each in topic["partitions"].items():
         cells = each["leader"], each["leader_epoch"], each["replicas"], each["isr"]
+        # Version 0 of the record has no directories (KIP-858 added them).
         directories = each.get("directories", ())
         rows.append((number, *map(_numbers, cells), " ".join(directories) or "-"))
     return aligned(rows, right=(0, 1, 2))

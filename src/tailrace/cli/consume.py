@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("topic")
 @click.option("-p", "--partitions", metavar="0,1,4-7", help="Read only these partitions.")
+# The beginning, as in kcat: a topic at rest shows its records. kafka-console-consumer begins at the
+# end.
 @click.option(
     "-o", "--offset", "places", multiple=True, metavar="PLACE",
     help="Where to begin in each partition: beginning, end, an offset, -N for N before the end, or "
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     "[default: %s\\n]",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object per record.")
+# The default of kafka-console-consumer as well.
 @click.option(
     "--isolation", type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted", show_default=True,
@@ -107,11 +110,13 @@ def consume(
     if group is not None and numbers is None:
         from tailrace.cli.consume_member import read_as_member
 
+        # Without positions: partitions come with the first rebalance.
         printer = Printer(show, {}, count=count)
         read_as_member(connection, topic, group=group, printer=printer, span=span)
         tell_undecoded(decoder)
         return
     with connection.open() as cluster:
+        # Before the group is asked, so that a wrong topic is the first error.
         chosen = find_partitions(cluster, topic, numbers)
         committed = {} if group is None else _committed(cluster, group)
         positions = span.begins(cluster, chosen, committed)
@@ -128,6 +133,7 @@ def consume(
             # The reader has enough, as `head` has; that is no error.
             drop_output()
         finally:
+            # After an error too: the next run would print again what has left this process.
             if committer is not None:
                 committer.commit(printer.flushed)
     tell_undecoded(decoder)
@@ -135,6 +141,8 @@ def consume(
 
 def tell_undecoded(decoder: "ShownDecoder | None") -> None:
     """End with exit code 1 if something was printed as it is stored."""
+    # At the end, and after everything that could be decoded: one record of another producer must
+    # not hide the others.
     if decoder is not None and decoder.fault_count:
         say(undecoded_sentence(decoder.fault_count))
         sys.exit(EXIT_UNDECODED)
@@ -157,6 +165,7 @@ def _follow(
     while not tailer.is_over and not printer.has_enough:
         with retries.attempt(is_finite=limits is not None):
             for each in tailer.poll(POLL_S):
+                # What was fetched beyond --count is neither printed nor committed.
                 if not printer.has_enough:
                     records = (record for record, _ in each.records())
                     printer.print(each.partition, records, next_offset=each.limit_offset)
@@ -199,6 +208,7 @@ def _committed(cluster: ClusterReader, group: str) -> dict[TopicPartition, Commi
     try:
         count = len(cluster.do(describe_groups, [group]).result(group).members)
     except NoSuchGroupError:
+        # The first commit creates the group.
         return {}
     if count:
         members = "1 member" if count == 1 else f"{count} members"

@@ -35,15 +35,22 @@ def read_as_member(
     settings = {
         "client.id": "tailrace-cli",
         **connection.settings,
+        # From here on over what --option says: these settings have flags of their own, or the
+        # command relies on them.
         "bootstrap.servers": connection.bootstrap,
         "group.id": group,
+        # It would commit what was polled, and this command commits what was printed.
         "enable.auto.commit": "false",
+        # `_assigned` seeks in each partition; this is for an offset that retention deletes later.
         "auto.offset.reset": "earliest",
         "isolation.level": span.isolation.name.lower(),
     }
     with faults_in_flags():
+        # All settings are parsed here, also those of the consumer alone, so that a fault names its
+        # flag.
         cluster = ClusterReader(parse_consumer_config(settings))
     try:
+        # Before the group is joined, which would rebalance it for the sake of a typing error.
         find_partitions(cluster, topic, None)
         consumer = Consumer(settings)
         member = _Member(consumer, cluster, printer=printer, span=span)
@@ -55,6 +62,7 @@ def read_as_member(
         except BrokenPipeError:
             drop_output()
         finally:
+            # It leaves the group: others need not wait for session.timeout.ms.
             consumer.close()
     finally:
         cluster.close()
@@ -83,6 +91,8 @@ class _Member:
         retries = Retries()
         while not self._printer.has_enough and not self._is_over():
             with retries.attempt(is_finite=self._limits is not None):
+                # Rebalances take place in the poll. Ctrl-C in the middle of one would skip the
+                # commit of partitions that are given up.
                 with self._printer.ctrl_c.held():
                     records = self._consumer.poll(POLL_S)
                 for place, part in groupby(records, lambda each: each.topic_partition):
@@ -100,6 +110,7 @@ class _Member:
                 for each in fitting
             )
             self._printer.print(place, shown, next_offset=fitting[-1].offset + 1)
+        # Nothing after the limit is printed, so nothing more need be fetched.
         if len(fitting) < len(records):
             self._consumer.pause(place)
 
@@ -119,11 +130,14 @@ class _Member:
         """Whether all that this member was given is printed."""
         if self._limits is None or not self._has_joined:
             return False
+        # A member without partitions is done too: others print the records.
         return all(self._consumer.position(each) >= end for each, end in self._limits.items())
 
     def _commit(self, offsets: dict[TopicPartition, int]) -> bool:
         try:
             self._consumer.commit(offsets)
+        # A commit fails if the group has begun a new generation without this member. The next owner
+        # begins at the last commit, and the records are printed twice but not lost.
         except (RetriableError, CommitFailedError) as error:
             say(f"{error}; what was printed since the last commit may be printed again")
             return False
@@ -152,6 +166,7 @@ class _Member:
         self._lost(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
+        # No commit: partitions that are lost may have another owner already (KIP-429).
         for each in partitions:
             self._printer.forget(each)
             self._committer.forget(each)

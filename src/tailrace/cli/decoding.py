@@ -29,6 +29,7 @@ _URL: Final = "schema.registry.url"
 _FLAGS: Final = {"key": ("--key-format", "--key-schema"), "value": ("--value-format", "--schema")}
 
 
+# As for damage: a script must not take the output for complete.
 EXIT_UNDECODED: Final = 1
 
 
@@ -72,6 +73,7 @@ class DecodingChoice(NamedTuple):
         """
         from tailrace.schemas.formats import with_latest
 
+        # The names that TopicNameStrategy of Confluent's serializers gives to subjects.
         return {
             name: each and with_latest(each, f"{topic}-{name}")
             for name, each in self._asdict().items()
@@ -128,6 +130,7 @@ def chosen_decoding() -> DecodingChoice | None:
                 flag = f"--{name.replace('_', '-')}"
                 raise click.UsageError(f"{flag} needs --value-format or --key-format")
         return None
+    # The flag for the URL goes over the file, as --option goes over --command-config.
     config: Path | None = given["registry_config"]
     settings = (
         {}
@@ -146,6 +149,7 @@ def _option(flag: str, **attributes: Any) -> Callable[[FunctionT], FunctionT]:  
     """An option that is no argument of the command, of which there would be too many."""
 
     def remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        # Click shares `meta` between the contexts of one call, so that the command finds it again.
         context.meta.setdefault(_GIVEN, {})[parameter.name] = value
 
     return click.option(flag, expose_value=False, callback=remember, **attributes)
@@ -165,6 +169,7 @@ def _planned(
     from tailrace.schemas.formats import FORMATS as BY_NAME
     from tailrace.schemas.formats import plan_decoding
 
+    # First, so that a missing package is reported before the schema file is read.
     check_packages(BY_NAME[form].type)
     try:
         return plan_decoding(BY_NAME[form], registry=settings or None, schema_file=schema_file)

@@ -24,6 +24,7 @@ def demo(data: Path, *, keep: bool) -> None:
     Needs the extra: pip install "tailrace[demo]".
     """
     check_extra("demo", "tailrace demo")
+    # These imports take seconds; without a line the command seems to hang.
     click.echo("Loading pandas, PySpark and Matplotlib")
     from tailrace.demo.run import run
 

@@ -12,11 +12,13 @@ def _levels(_: click.Context, parameter: click.Parameter, given: tuple[str, ...]
     levels: dict[str, int] = {}
     for text in given:
         name, equals, level = (each.strip() for each in text.partition("="))
+        # Levels are int16 in requests. Four digits fit in any case, and no feature comes near them.
         is_number = level.isascii() and level.isdigit() and len(level) < 5
         if not name or not equals or not is_number:
             raise click.BadParameter(
                 f"{text!r} is not NAME=LEVEL, such as group.version=1", param=parameter
             )
+        # kafka-features refuses it too: nobody can say which of the two was meant.
         if name in levels:
             raise click.BadParameter(f"{name} is given twice", param=parameter)
         levels[name] = int(level)

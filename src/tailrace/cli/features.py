@@ -18,6 +18,7 @@ from tailrace.cluster.metadata.features import FEATURES, initial_levels
 
 FORMAT = "tailrace.features/1"
 
+# As in kafka-features. Version 1 of UpdateFeatures added the field for it.
 _DRY_RUN = click.option(
     "--dry-run", is_flag=True, help="Let the broker validate the change without making it."
 )
@@ -101,6 +102,7 @@ def downgrade(
     connection: Connection,
 ) -> None:
     """Lower feature levels: all that are given, or none. Level 0 disables a feature."""
+    # Level 0 is what `kafka-features disable` asks for.
     kind = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
     _change(connection, levels, release, kind=kind, is_dry_run=dry_run, as_json=as_json)
 
@@ -120,7 +122,10 @@ def _change(
         wanted = dict(levels)
         if release is not None:
             found = cluster.do(describe_features)
+            # kafka-features refuses --release-version beside --feature. Here the feature counts, so
+            # that a release can be taken with one exception.
             wanted = _of_release(release, found, kind) | wanted
+        # Nothing to send is no error: a script may run twice.
         if wanted:
             updates = {name: FeatureUpdate(level, kind) for name, level in wanted.items()}
             outcomes = change(cluster, update_features, updates, validate_only=is_dry_run)
@@ -143,6 +148,8 @@ def _of_release(release: int, found: FeatureMetadata, kind: UpgradeType) -> dict
     """The levels with which a cluster of the release begins, as far as they change as wanted."""
     initial = initial_levels(release)
     levels = {name: initial.get(name, 0) for name in FEATURES if name in found.supported}
+    # Only what changes in the wanted direction: a controller refuses an upgrade to a lower level,
+    # and with it all other features of the request.
     if kind is UpgradeType.UPGRADE:
         return {name: level for name, level in levels.items() if level > _level(found, name)}
     return {name: level for name, level in levels.items() if level < _level(found, name)}
@@ -150,4 +157,5 @@ def _of_release(release: int, found: FeatureMetadata, kind: UpgradeType) -> dict
 
 def _level(found: FeatureMetadata, name: str) -> int:
     finalized = found.finalized.get(name)
+    # kafka-features shows a feature that is not finalized at level 0 too.
     return 0 if finalized is None else finalized.max_level

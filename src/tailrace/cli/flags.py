@@ -44,6 +44,7 @@ _IN_TEXT: Final = re.compile(
     r"(?<![\w.'/-])(?<!--option )(?:"
     + "|".join(
         re.escape(name)
+        # Longest first: of alternatives the first that matches counts, and names begin with others.
         for name in sorted(_OPTIONS.values(), key=len, reverse=True)
         if name not in _PLAIN_WORDS
     )
@@ -82,9 +83,11 @@ def errors_in_flags() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError([in_flags(fault) for fault in error.faults]) from error
+    # It and ConfigError are FatalErrors, so they come first.
     except DirectoryError as error:
         raise DirectoryError(in_flags(str(error))) from error
     except FatalError as error:
+        # Its subclasses have fields that a new error would lack.
         if type(error) is not FatalError:
             raise
         raise FatalError(in_flags(str(error))) from error
@@ -95,6 +98,7 @@ def _is_known(name: str) -> bool:
 
 
 def _flag(name: str) -> str:
+    # Spark takes the names of options in any case.
     return _FLAGS.get(name.lower()) or f"--option {_OPTIONS.get(name.lower(), name)}"
 
 

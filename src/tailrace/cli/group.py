@@ -149,6 +149,7 @@ def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -
     "--shift-by", type=int, metavar="N",
     help="Move the committed offset forward by N, or back if N is negative.",
 )  # fmt: skip
+# Without it nothing changes, as in kafka-consumer-groups, whose dry run is the default.
 @click.option(
     "--execute", is_flag=True, help="Commit the new offsets; without it they are only shown."
 )
@@ -182,12 +183,14 @@ def reset(
         with suppress(NoSuchGroupError):
             described = cluster.do(describe_groups, [name]).result(name)
             _check_empty(described, change="get other offsets")
+        # kafka-consumer-groups too takes the log start or end offset for one out of range.
         resets = _reset_to(cluster, name, partitions, at=at, execute=execute)
     if not resets:
         # A table without a row, and advice to add --execute, would look as if there were something
         # to reset.
         listed = ", ".join(topics) or "any topic"
         raise FatalError(f"nothing to reset: group {name} has committed no offset of {listed}")
+    # With --shift-by kafka-consumer-groups fails for all partitions if one has no committed offset.
     skipped = [str(each) for each in partitions if each not in resets]
     if skipped:
         say(f"--shift-by: group {name} has committed no offset of {', '.join(skipped)}")
@@ -214,6 +217,7 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
             # All groups are checked before the first is deleted, since deleting cannot be undone.
             described = cluster.do(describe_groups, [each]).result(each)
             _check_empty(described, change="be deleted")
+        # kafka-consumer-groups deletes without a question.
         confirm(f"Delete {', '.join(dict.fromkeys(names))} with all committed offsets?", yes=yes)
         for each in dict.fromkeys(names):
             change(cluster, delete_groups, [each]).results()

@@ -20,6 +20,7 @@ from tailrace.runtime.files import DiskFiles
 
 FORMAT = "tailrace.handover/1"
 
+# As for an error: a script must not go on with the move.
 _EXIT_HINDERED = 1
 _HEADINGS = {
     Effect.HINDERS: "prevents the move",
@@ -54,9 +55,12 @@ def handover(directories: list[str], *, path: str | None, as_json: bool) -> None
         for line in _lines(found, settings):
             click.echo(printable(line))
     if path is not None:
+        # Under another name until it is whole: half of the settings would be a valid file too, and
+        # Kafka would take its defaults for the rest.
         with whole_file(files, path) as output:
             output.write(properties_text(settings).encode())
         say(f"wrote {path}")
+    # Last, after everything is printed and written: what prevents the move is in the list.
     if not found.is_ready:
         sys.exit(_EXIT_HINDERED)
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tailrace.offline.explain import PartitionReasons
     from tailrace.offline.repair_plan import RepairPlan
 
+# Scripts read these formats: fields are added, and none is renamed.
 SCAN_FORMAT = "tailrace.scan/1"
 VERIFY_FORMAT = "tailrace.verify/1"
 REPAIR_FORMAT = "tailrace.repair/1"
@@ -89,6 +90,7 @@ def scan(directory: str, *, as_json: bool) -> None:
     Reads only batch headers, so it is quick; `verify` checks every byte.
     """
     files = DiskFiles()
+    # kafka-dump-log takes single files, and kafka-log-dirs needs a running broker.
     found = find_partitions(files, directory)
     scans = []
     with progress("scanning", files, found) as step:
@@ -115,6 +117,7 @@ def scan(directory: str, *, as_json: bool) -> None:
 @FROM_TIME
 @TO_TIME
 @click.option("--key", help="Only records with exactly this key, given as text (UTF-8).")
+# Keys in Avro, or of numbers, are bytes that cannot be typed.
 @click.option(
     "--key-hex", callback=_key, metavar="HEX",
     help="Only records with exactly this key, given in hexadecimal, such as 0a1b.",
@@ -152,6 +155,7 @@ def cat(
     if key is not None and key_hex is not None:
         raise click.UsageError("give --key or --key-hex, not both")
     decoding = chosen_decoding()
+    # Else --value-format would have no effect, without a word.
     if decoding is not None and form == "hex":
         raise click.UsageError(
             "--format hex shows keys and values undecoded; leave it out, or leave out "
@@ -200,6 +204,8 @@ def verify(directory: str, *, as_json: bool) -> None:
         counts = dict.fromkeys(Severity, 0)
         with progress("verifying", files, found) as step:
             for finding in verify_directory(files, found, progress=step):
+                # Printed at once: a large directory takes minutes, and the first finding may be
+                # enough.
                 counts[finding.severity] += 1
                 click.echo(json.dumps(_finding_object(finding)) if as_json else str(finding))
     except DirectoryError as error:
@@ -224,6 +230,7 @@ def verify(directory: str, *, as_json: bool) -> None:
 
 @log.command()
 @log_directory
+# The plan is the default: what would go is listed before anything changes.
 @click.option(
     "--dry-run/--apply", "is_dry", default=True,
     help="--dry-run, the default: print the plan and change nothing. --apply: make the changes.",
@@ -564,6 +571,7 @@ def _group_objects(found: GroupsFound) -> Iterator[str]:
 
 
 def _group_object(kind: str, fields: dict[str, object]) -> str:
+    # Names of groups are UTF-8. Escaped, they could not be found with grep.
     return json.dumps({"format": GROUPS_FORMAT, "type": kind, **fields}, ensure_ascii=False)
 
 
@@ -574,14 +582,17 @@ def _group_fields(each: GroupOffset) -> dict[str, object]:
         "topic": each.partition.topic,
         "partition": each.partition.partition,
         "committed_offset": each.committed_offset,
+        # Version 3 of the record added the epoch.
         "leader_epoch": None if commit is None or version < 3 else commit.leader_epoch,
         "metadata": None if commit is None else commit.metadata,
         "commit_timestamp": None if commit is None else commit.commit_timestamp,
+        # Only version 1 has a time of expiry.
         "expire_timestamp": None if commit is None or version != 1 else commit.expire_timestamp,
         "log_end_offset": each.log_end_offset,
         "lag": each.lag,
         "pending": [
             {
+                # A commit of -1 means no offset.
                 "offset": None if pending.offset < 0 else pending.offset,
                 "metadata": pending.metadata,
                 "commit_timestamp": pending.commit_timestamp,

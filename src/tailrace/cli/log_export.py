@@ -70,6 +70,7 @@ def export(
     files = DiskFiles()
     found = find_partitions(files, directory)
     if topic is not None:
+        # Also for the progress bar, whose length is the size of these partitions.
         found = replace(found, partitions=choose_partitions(found, topic, partition))
     elif partition is not None:
         raise click.UsageError("--partition needs TOPIC")
@@ -91,12 +92,14 @@ def export(
             )
     for path, (count, _) in counts.items():
         click.echo(f"{path}: {count} {'record' if count == 1 else 'records'}")
+    # Last, since it ends the process if something is missing from the files.
     left_out.finish(undecoded=sum(each.undecoded for each in counts.values()))
 
 
 def _format(to: str, form: str | None) -> ExportFormat:
     if form is not None:
         return ExportFormat(form)
+    # Only Parquet goes by the name: files of JSON Lines have several suffixes.
     is_parquet = to.endswith(ExportFormat.PARQUET.suffix)
     return ExportFormat.PARQUET if is_parquet else ExportFormat.JSON
 
@@ -105,6 +108,7 @@ def _targets(
     files: Files, to: str, partitions: dict[TopicPartition, str], *, form: ExportFormat
 ) -> dict[str, dict[TopicPartition, str]]:
     """Assign the partitions to files."""
+    # The slash says that a directory is meant, which need not exist yet.
     if not to.endswith("/") and not files.is_directory(to):
         return {to: partitions}
     to = to.rstrip("/") or "/"
@@ -124,6 +128,7 @@ def _planned(
         FatalError: the file would have several topics, whose types would have to be the same.
     """
     if form is ExportFormat.JSON:
+        # JSON has no types of columns, so each value may have a schema of its own.
         return ExportDecoding(key=decoding.key, value=decoding.value)
     topics = sorted({each.topic for each in partitions})
     if len(topics) > 1 and decoding.needs_registry:

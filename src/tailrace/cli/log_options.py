@@ -14,14 +14,17 @@ from tailrace.reading.located import Skipped
 from tailrace.reading.reader import FolderGoneError
 from tailrace.runtime.files import Files
 
+# Click computes the whole bar at each update, and a batch may have a hundred bytes.
 STEP_BYTES = 4 * 1024 * 1024
 """Bytes that are read between two drawings of the progress bar."""
 
+# Not 0: a script must not take what is left for all that there was.
 EXIT_DAMAGE = 1
 
 SKIPS = "--on-damage skip"
 """For the advice of an error that ends a command at damage."""
 
+# stop is the default: a copy that lacks records must not be made by mistake.
 ON_DAMAGE = click.option(
     "--on-damage", type=click.Choice(["stop", "skip"]), default="stop", show_default=True,
     help="stop: end with an error at damage. skip: report it on stderr, continue after it, and end "
@@ -60,6 +63,7 @@ TO_TIME = click.option(
     metavar="TIME",
     help="End before the first record with this timestamp or a later one; given likewise.",
 )
+# All records, as kafka-dump-log shows them: who looks into files wants to see aborted ones too.
 ISOLATION = click.option(
     "--isolation", type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted", show_default=True,
@@ -95,6 +99,7 @@ class LeftOut:
             self._offsets += max(limit - first, 0)
             offsets = f"offsets {first} to {limit - 1}" if limit > first else "no offset"
         lost = lost_words(skipped.records, None, skipped.size_bytes)
+        # On stderr: records go to stdout, and on to other programs.
         click.echo(
             f"left out: {skipped.file}, position {skipped.position}, {offsets}: "
             f"{skipped.reason} ({lost})",
@@ -121,6 +126,7 @@ class LeftOut:
 @contextmanager
 def progress(label: str, files: Files, found: DataDirectory) -> Iterator[Callable[[int], None]]:
     """Yields a function that takes bytes read; it draws a bar if stderr is a terminal."""
+    # In a log file each drawing of the bar would be a line.
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -134,6 +140,7 @@ def log_bytes(files: Files, found: DataDirectory) -> int:
     """The size of all log files."""
     total = 0
     for folder in found.partitions.values():
+        # A broker may delete the partition meanwhile; that is no error.
         with suppress(FolderGoneError):
             total += sum(each.size for each in list_segments(files, folder)[0])
     return total

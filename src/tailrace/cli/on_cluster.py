@@ -67,6 +67,7 @@ class Connection:
                 self.bootstrap, settings=self.settings, client_id="tailrace-cli"
             )
         try:
+            # One attempt, before the retries that every later request has.
             cluster.any_broker()
             yield cluster
         finally:
@@ -88,11 +89,14 @@ def on_cluster(command: FunctionT) -> FunctionT:
         with faults_in_flags():
             settings |= parse_assignments(assignments)
         if "bootstrap.servers" in settings:
+            # In kafka-consumer-groups the flag replaces the setting in silence, so that a file for
+            # one cluster can be used with another by mistake.
             raise click.UsageError("bootstrap.servers is given by --bootstrap")
         connection = Connection(bootstrap=bootstrap, settings=settings)
         return command(*arguments, connection=connection, **options)
 
     for option in (
+        # Kafka's name for it. On the command line every user of the machine could read a password.
         click.option(
             "--command-config", metavar="FILE",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -102,6 +106,7 @@ def on_cluster(command: FunctionT) -> FunctionT:
             "--option", "assignments", multiple=True, metavar="NAME=VALUE",
             help="A client setting, such as security.protocol=SSL; repeatable.",
         ),
+        # The port is the default of Kafka's listeners, and of `tailrace serve`.
         click.option(
             *BOOTSTRAP, metavar="HOST:PORT", default="localhost:9092", show_default=True,
             help="Bootstrap servers: one or more brokers of the cluster, separated by commas.",
@@ -139,10 +144,12 @@ def confirm(question: str, *, yes: bool) -> None:
     """
     if yes:
         return
+    # The next line of a script's input would be taken for the answer.
     if not sys.stdin.isatty():
         raise click.UsageError(
             "stdin is not a terminal, so you cannot be asked for confirmation; add --yes"
         )
+    # On stderr: stdout may be JSON that a program reads.
     if not click.confirm(question, err=True):
         say("nothing was changed")
         sys.exit(_EXIT_REFUSED)
@@ -161,6 +168,7 @@ def change(
     """
     try:
         return cluster.do(operation, *arguments, **options)
+    # The request may have been sent, and a broker carries it out without us.
     except KeyboardInterrupt:
         say(
             "interrupted before the broker answered: the change may have been made; check before "

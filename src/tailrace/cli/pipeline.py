@@ -51,6 +51,7 @@ _reads = _options(
     click.option("--data", metavar="DIR", help="Or read from log directories. Several: A,B."),
     click.option(
         "--topic", metavar="T", multiple=True, help="A topic to read; repeatable.",
+        # Spark's option `subscribe` has topics with commas between.
         callback=lambda _context, _parameter, topics: ",".join(topics) or None,
     ),
     click.option(
@@ -69,6 +70,7 @@ def _on_spark(command: FunctionT) -> FunctionT:
         check_extra("spark", "tailrace pipeline")
         return command(*arguments, **options)
 
+    # A session needs a master, and all cores of this machine need no cluster.
     master = click.option(
         "--master",
         default="local[*]",
@@ -198,6 +200,7 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
         with _progress_bar("auditing") as step:
             report = audit_directories(spark, directories, progress=step)
         compared = [] if replica is None else compare(spark, directories[0], replica)
+    # As in `log verify`: a directory that cannot be read is not clean.
     except DirectoryError as error:
         click.echo(f"tailrace: {error}", err=True)
         sys.exit(_EXIT_UNVERIFIED)
@@ -244,6 +247,7 @@ def compact(
     from tailrace.spark.jobs.compact import compact as compact_topics
 
     chosen, settings = topics or None, parse_assignments(assignments)
+    # Before Spark, which takes seconds to start: a wrong topic or config is an error at once.
     choose_configs(DiskFiles(), directory, topics=chosen, settings=settings)
     spark = _start_spark(master)
     with _progress_bar("compacting") as step:
@@ -324,6 +328,8 @@ def query(
 
     _say("running the query")
     try:
+        # DataFrame.show cuts cells at 20 characters by default, and keys and offsets are copied
+        # from here. Its 20 rows are the default of --rows.
         query_topics(spark, archive, options, sql=sql).show(rows, truncate=False)
     except PySparkException as error:
         raise error_of_query(error) from error
@@ -336,6 +342,7 @@ def query(
     "--to", "target", metavar="HOST:PORT", required=True, help="Bootstrap servers of the target "
     "cluster."
 )  # fmt: skip
+# Required: without it a second run could not know what the first has sent.
 @click.option(
     "--offset-map", metavar="DIR", required=True,
     help="Directory (a path or URI) for the mapping of source to target offsets, which also "
@@ -345,6 +352,7 @@ def query(
     "--rename", "renamed", multiple=True, metavar="TOPIC=TOPIC",
     help="Write the records of the first topic to the second; repeatable.",
 )  # fmt: skip
+# The target may have another number of partitions.
 @click.option(
     "--keep-partitions", is_flag=True,
     help="Send each record to the partition it had; by default its key decides.",
@@ -443,6 +451,7 @@ def _follow(
     """Run until Ctrl-C; the next run takes up what was not committed."""
     from tailrace.spark.jobs.archive import follow_archive
 
+    # A line for each round, since it runs until Ctrl-C.
     for summary in follow_archive(spark, options, target, settings=settings):
         click.echo(_summary_line(summary))
 

@@ -27,6 +27,7 @@ from tailrace.errors import ConfigError, FatalError, TailraceError
 if TYPE_CHECKING:
     from tailrace.client.producer import Producer, Receipt
 
+# A broker that refuses one record often refuses all, for the same reason.
 FAILURES_SHOWN_MAX: Final = 10
 """Most records whose errors are printed one by one."""
 
@@ -38,6 +39,7 @@ _EXIT_UNDELIVERED: Final = 1
 @click.command()
 @click.argument("topic")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
+# Flags and rules are kcat's. kafka-console-producer fails at a line without the separator.
 @click.option(
     "-K", "--key-separator", metavar="TEXT",
     help=r"Separator between key and value, such as : or \t; a line without it has no key.",
@@ -64,10 +66,12 @@ _EXIT_UNDELIVERED: Final = 1
     help="Send all records to this partition. Default: chosen by the hash of the key; records "
     "without a key are spread over all partitions.",
 )  # fmt: skip
+# none, as in kcat and kafka-console-producer.
 @click.option(
     "-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none", show_default=True, help="Compression codec of the batches.",
 )  # fmt: skip
+# all is the default of kafka-console-producer too (-1).
 @click.option(
     "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True,
     help="all: wait for all in-sync replicas, and write each record once and in order. 1: wait "
@@ -139,6 +143,7 @@ def produce(
             deliveries.wait()
             deliveries.tell()
             raise
+        # What was sent before a line that is no record is delivered, and counted.
         except TailraceError as error:
             say(str(error))
             deliveries.wait()
@@ -156,6 +161,7 @@ class _Deliveries:
         self.sent = 0
         self.failed = 0
         self._waiting: deque[tuple[int, Receipt]] = deque()
+        # Not while lines are typed: the counter would be drawn over them.
         self._is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
         self._next_shown = time.monotonic() + PROGRESS_INTERVAL_S
         self._width = 0
@@ -215,17 +221,20 @@ def _producer(
         "client.id": "tailrace-cli",
         "compression.type": compression,
         "acks": acks,
+        # Last: --option can give any setting of the producer, also one that has a flag.
         **connection.settings,
     }
     with faults_in_flags():
         config = parse_producer_config(settings, {})
         producer = Producer(settings)
     with producer:
+        # It also bounds the memory for a line that does not end.
         yield producer, config.max_request_size
 
 
 def _headers(given: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
     try:
+        # One at a time: a record may have a header twice, and a dict may not.
         pairs = [*map(parse_assignments, ([each] for each in given))]
     except ConfigError as error:
         raise click.UsageError("; ".join(f"--header: {fault}" for fault in error.faults)) from error
@@ -251,6 +260,7 @@ def _records(
             yield (
                 json_record(line, number, keeps_partition=keeps_partitions)
                 if is_json
+                # An empty line is a record, as in kafka-console-producer; kcat skips it.
                 else plain_record(line, separator)
             )
 

@@ -149,6 +149,7 @@ def _size(data: bytes | None) -> int:
 
 
 def _raw(data: bytes | None) -> bytes:
+    # Null is written as nothing, as kcat does without -Z.
     return data or b""
 
 
@@ -195,6 +196,8 @@ def read_lines(stream: BinaryIO, delimiter: bytes, *, size_max: int) -> Iterator
     """
     rest = bytearray()
     while True:
+        # `read` waits for a whole chunk, and lines that are typed or come from `tail -f` would wait
+        # too.
         chunk = stream.read1(CHUNK_BYTES) if hasattr(stream, "read1") else stream.read(CHUNK_BYTES)
         if not chunk:
             break
@@ -231,11 +234,14 @@ def json_record(line: bytes, number: int, *, keeps_partition: bool = False) -> I
     """
     try:
         given = json.loads(line)
+    # json.loads raises RecursionError for a line that is nested deeply.
     except (ValueError, RecursionError) as error:
         raise InputError(number, f"not JSON: {error}") from error
     if not isinstance(given, dict):
         raise InputError(number, f"expected a JSON object, found {kind_of(given)}")
     timestamp = given.get("timestamp")
+    # Any integer: brokers store -1 and times before 1970, and what was printed can be sent again.
+    # Not `isinstance`, for which true is the integer 1.
     if timestamp is not None and type(timestamp) is not int:
         raise InputError(number, "timestamp is not an integer; give milliseconds since 1970")
     partition = given.get("partition") if keeps_partition else None
@@ -267,8 +273,10 @@ def _content(given: object, number: int, *, field: str) -> bytes | None:
         case str():
             try:
                 return given.encode()
+            # JSON can say half of a surrogate pair, which UTF-8 has no bytes for.
             except UnicodeEncodeError as error:
                 raise InputError(number, f"{field} is not valid Unicode: {error.reason}") from error
+        # With other fields it is an object of the user's, which has to be quoted to be a value.
         case {"hex": str(digits), **rest} if not rest:
             try:
                 return bytes.fromhex(digits)

@@ -37,6 +37,7 @@ def serve(
 
     Prints `[KafkaServer id=1] started` when it accepts requests.
     """
+    # Imported here: `tailrace serve --help` needs nothing of a broker (decision 24).
     import asyncio
     import logging
 
@@ -50,6 +51,7 @@ def serve(
         if config is not None
         else {}
     )
+    # Over the file, as --override of kafka-server-start; the flags go over both.
     given |= parse_assignments(override)
     options = {
         "log.dirs": data,

@@ -53,6 +53,8 @@ class Span:
             for each, place in found.items()
             if place.offset != place.within and (each in committed or at.place is Place.OFFSET)
         }
+        # An offset that was typed and fits no partition is a mistake. A committed one may be
+        # outside because retention has deleted its record.
         if outside and len(outside) == len(found) and not committed:
             raise FatalError(f"--offset: {next(iter(outside.values()))}")
         for each, fault in outside.items():
@@ -65,6 +67,7 @@ class Span:
         """The offset to stop at in each partition; None to go on for ever."""
         if self.stop is None and not self.is_finite:
             return None
+        # Asked for once, before the first record: a topic that is being written to would never end.
         at = self.stop or OffsetAt(Place.LATEST)
         found = cluster.do(find_offsets, [*partitions], at=at, isolation=self.isolation).results()
         return {each: place.offset for each, place in found.items()}
@@ -81,6 +84,7 @@ def parse_places(given: object) -> tuple[OffsetAt, OffsetAt | None]:
             stops.append(OffsetAt(Place.TIME, int(number)))
         elif kind == "s" and is_number:
             starts.append(OffsetAt(Place.TIME, int(number)))
+        # kcat's word and Kafka's.
         elif text in {"beginning", "earliest"}:
             starts.append(OffsetAt(Place.EARLIEST))
         elif text in {"end", "latest"}:
@@ -89,6 +93,7 @@ def parse_places(given: object) -> tuple[OffsetAt, OffsetAt | None]:
             place = Place.FROM_LATEST if number.startswith("-") else Place.OFFSET
             starts.append(OffsetAt(place, int(number)))
         else:
+            # kcat takes a word that it does not know for offset 0, and prints the whole topic.
             raise click.UsageError(
                 f"--offset: {text!r} is not understood; give beginning, end, an offset, -N, s@MS "
                 "or e@MS (MS: milliseconds since 1970)"

@@ -31,12 +31,14 @@ def storage() -> None:
 
 @storage.command("format")
 @data_directories
+# kafka-storage.sh requires it, since the nodes of a cluster must have the same one.
 @click.option("--cluster-id", metavar="ID", help="Default: a new random id.")
 @click.option(
     "--node-id", type=click.IntRange(0, INT32_MAX), help="Default: 1, as in tailrace serve."
 )
 @RELEASE
 @FEATURE
+# Kafka's flag: without it one formatted directory is an error for all.
 @click.option(
     "--ignore-formatted", is_flag=True, help="Skip directories that are already formatted."
 )
@@ -57,6 +59,7 @@ def format_all(
     or to start with the feature levels of an earlier release. The quorum has static voters.
     """
     try:
+        # Before any directory is touched, since levels depend on each other.
         chosen = levels_of(release, levels)
     except FeatureUpdateError as error:
         raise click.UsageError(f"--feature: {error}") from error
@@ -101,6 +104,7 @@ def info(directories: list[str], *, as_json: bool) -> None:
     Also shows feature levels, brokers and the number of topics. Nothing is changed, and a broker
     may be running.
     """
+    # Damage is said and the rest is shown: this may be the first command after a crash.
     found = storage_info(system_runtime().files, directories, report=say)
     if as_json:
         for each in found.directories:
@@ -138,6 +142,7 @@ def _directory_lines(found: DirectoryInfo) -> Iterator[str]:
     if found.identity is None:
         yield "  not formatted"
         return
+    # The mark of an orderly stop is deleted by the next start.
     stop = "unclean, or still running"
     if found.stop_epoch is not None:
         stop = f"clean, in broker epoch {found.stop_epoch}"
@@ -172,6 +177,7 @@ def _metadata_fields(found: MetadataInfo) -> dict[str, Any]:
 
 def _metadata_lines(found: MetadataInfo) -> Iterator[str]:
     image = found.image
+    # Formatted, and not started yet.
     if found.next_offset is None:
         yield f"no metadata log yet; it begins with the bootstrap.checkpoint of {found.directory}"
     else:

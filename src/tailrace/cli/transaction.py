@@ -24,6 +24,7 @@ from tailrace.runtime.clock import iso_time
 
 TRANSACTION_FORMAT = "tailrace.transaction/1"
 
+# For scripts that watch a cluster.
 _EXIT_FOUND = 1
 _MINUTE_MS = 60_000
 
@@ -51,6 +52,8 @@ def list_transactions(*, states: tuple[str, ...], as_json: bool, connection: Con
     with connection.open() as cluster:
         try:
             found = cluster.do(transactions.list_transactions, states=states)
+        # Brokers leave out states that they do not know, and name them (KIP-664). An empty list
+        # would look as if there were no transactions.
         except transactions.UnknownStateError as error:
             raise click.UsageError(f"--state: {error}") from error
     rows = [("transactional id", "coordinator", "producer", "state")]
@@ -84,6 +87,7 @@ def describe(transactional_id: str, *, as_json: bool, connection: Connection) ->
     with connection.open() as cluster:
         descriptions = cluster.do(describe_transactions, [transactional_id])
     found = descriptions.result(transactional_id)
+    # -1 stands for no time.
     is_open = found.start_ms >= 0
     if as_json:
         fields = {
@@ -110,6 +114,8 @@ def describe(transactional_id: str, *, as_json: bool, connection: Connection) ->
 
 @transaction.command("find-hanging")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable.")
+# The default of transaction.max.timeout.ms, and of --max-transaction-timeout in kafka-transactions:
+# a transaction that runs can be as old as that.
 @click.option(
     "--open-for", "minutes", type=click.IntRange(min=0), default=15, show_default=True,
     metavar="MINUTES",
@@ -149,6 +155,7 @@ def find_hanging(
 @transaction.command()
 @click.option("--topic", required=True, help="The topic in which the transaction is open.")
 @click.option("--partition", type=click.IntRange(min=0), required=True, help="The partition.")
+# Brokers since 3.0 know it. For older ones kafka-transactions takes the producer's id and epochs.
 @click.option(
     "--start-offset", type=click.IntRange(min=0), required=True,
     help="The first offset of the transaction, as find-hanging shows it.",
@@ -173,6 +180,7 @@ def abort(
     """
     with connection.open() as cluster:
         (place,) = find_partitions(cluster, topic, (partition,))
+        # kafka-transactions does not ask.
         confirm(f"Abort the transaction of {place} from offset {start_offset} on?", yes=yes)
         found = change(cluster, abort_transaction, place, start_offset)
     if as_json:
@@ -188,6 +196,7 @@ def _partitions(cluster: ClusterReader, topics: Sequence[str]) -> list[TopicPart
     if topics:
         found = [find_topic(cluster, each) for each in dict.fromkeys(topics)]
     else:
+        # kafka-transactions wants --topic or --broker-id here, to limit the search.
         found = [*cluster.do(list_topics)]
     partitions = []
     for each in found:
@@ -220,6 +229,7 @@ def _table(found: Sequence[ProducerState], now_ms: int) -> Iterator[str]:
             str(each.transaction_start_offset),
             str(each.producer_id),
             str(each.producer_epoch),
+            # DescribeProducers has no time of the first record, only of the last.
             str((now_ms - each.last_timestamp) // _MINUTE_MS),
         )
         for each in found
