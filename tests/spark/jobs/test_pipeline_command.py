@@ -65,7 +65,7 @@ def test_a_damaged_log_is_told_with_what_can_be_done(tmp_path: Path) -> None:
     assert str(error).startswith(f"{path}, position ")
     assert ", offset 10: " in str(error)
     report = ("--option", "onCorruption=skip", "--option", "corruptionReport=")
-    assert f"{' '.join(report)}DIR; to repair the log, see tailrace log repair" in str(error)
+    assert f"{' '.join(report)}DIR; to find all damage, run tailrace log verify" in str(error)
     result = run(*where, *report[:-1], f"{report[-1]}{tmp_path}")
     assert result.stdout.startswith("30 rows in 1 files, ")
     next((tmp_path / "lake").rglob("*0.json")).write_text("")

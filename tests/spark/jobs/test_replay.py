@@ -34,6 +34,7 @@ from tailrace.spark.jobs.replay import (
 from tailrace.spark.jobs.replay_plan import PlannedRange, SentRange
 from tailrace.spark.jobs.replay_send import ReplayItem, send_item
 from tailrace.spark.planning import OffsetRange
+from tailrace.testing import TestBroker
 from tests.spark.directories import batch_of, write_numbered, write_segment
 from tests.spark.topics import batches, records
 from tests.unit.records.batches import record_at
@@ -130,10 +131,11 @@ def kill_once_it_has_sent(running: "subprocess.Popen[bytes]", bootstrap: str, co
 
 @pytest.mark.timeout(300)
 def test_a_killed_replay_is_taken_up_without_doubling(
-    request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path
+    request: pytest.FixtureRequest, tailrace_broker: TestBroker, tmp_path: Path
 ) -> None:
     """The driver is killed while it sends, others write too, and each record is there once."""
-    count = 30_000
+    count, killed_at = 30_000, 600
+    bootstrap = tailrace_broker.bootstrap_servers
     for each in (T0, T1):
         write_numbered(tmp_path / "data", each, limit=count, per_batch=1000)
     make(bootstrap, "t", 3)
@@ -144,14 +146,16 @@ def test_a_killed_replay_is_taken_up_without_doubling(
     running = subprocess.Popen(
         [*program, json.dumps(source), json.dumps(settings), str(offset_map)]
     )
-    kill_once_it_has_sent(running, bootstrap, count // 10)
+    # All of it takes a second, and the kill must come before that.
+    with tailrace_broker.delay("Produce", seconds=0.1):
+        kill_once_it_has_sent(running, bootstrap, killed_at)
     assert len(records(bootstrap, "t")) < 2 * count
     with Producer(bootstrap_servers=bootstrap) as producer:
         producer.send_many("t", {"value": [b"foreign"] * 50})
     spark = request.getfixturevalue("spark")
     summary = replay(spark, source, settings, offset_map=str(offset_map))
     assert summary.records == 2 * count
-    assert summary.found >= count // 10
+    assert summary.found >= killed_at
     there = {
         (number, each.offset): each.value
         for number, found in by_partition(bootstrap, "t").items()
