@@ -80,7 +80,6 @@ async def _delete(services: Services, state: DeleteTopicState) -> DeletableTopic
         return _refused(state, ErrorCode.INVALID_REQUEST, "give a name or an id")
     topic = services.find_topic(state.name or "", state.topic_id)
     if topic is None:
-        # Clients that know ids look for the code of ids.
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refused(state, code, "no such topic")
     try:

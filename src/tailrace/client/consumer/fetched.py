@@ -58,7 +58,7 @@ _TYPES: Final = (TimestampType.LOG_APPEND_TIME, TimestampType.CREATE_TIME)
 
 
 class FetchedPart:
-    """Records of one partition; `offset` and what follows moves on as they are returned."""
+    """Records of one partition; pieces leave it as they are returned."""
 
     __slots__ = (
         "end_epoch",

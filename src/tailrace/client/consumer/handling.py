@@ -7,7 +7,7 @@ A record counts as handled when the program asks for more: for the next record o
 by another poll. Offsets that are committed by themselves are those after handled records, so an
 exception, a cancelled task or a killed process costs no record.
 
-Not here: when offsets are committed (`group_offsets`).
+Not here: when offsets are committed (`group`).
 
 Invariant: a record is in hand before it leaves those ahead. One thread iterates without the
 engine's lock, and all else here happens under it; so offsets are computed from a copy of those

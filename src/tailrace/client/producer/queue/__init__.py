@@ -1,1 +1,1 @@
-"""Queue: the batches of each partition, their memory, and the choice of a partition."""
+"""Queue: the batches of each partition, and their memory."""
