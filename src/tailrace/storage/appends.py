@@ -253,8 +253,13 @@ def apply_stamps(planned: PlannedAppend) -> memoryview:
     return view
 
 
-def plan_follower_append(records: memoryview, *, log_end: int, log_start: int) -> FollowerAppend:
+def plan_follower_append(
+    records: memoryview, *, log_end: int, log_start: int, epoch_max: int = INT32_MAX
+) -> FollowerAppend:
     """Check the bytes from a leader, or from another log, and plan their append as follower.
+
+    Batches from the first one on whose leader epoch is above `epoch_max` are left out: they are of
+    a leader that this follower does not know yet, and the one it knows may be about to lose them.
 
     The leader has checked sizes, timestamps and sequences; they are not checked again. Offsets may
     have gaps, which compaction leaves. A partial batch at the end of `records` is left out; the
@@ -273,6 +278,9 @@ def plan_follower_append(records: memoryview, *, log_end: int, log_start: int) -
         if batch.legacy is None:
             # Entries of older formats were checked when they were converted.
             _check_at(batch, position)
+        if batch.leader_epoch > epoch_max:
+            end = position
+            break
         if batches and batch.base_offset <= last_offset:
             raise InvalidRecordError(
                 f"a batch of offset {batch.base_offset} follows one that ends at {last_offset}"
@@ -281,6 +289,8 @@ def plan_follower_append(records: memoryview, *, log_end: int, log_start: int) -
         last_offset = batch.last_offset
         if batch.max_timestamp > max_timestamp:
             max_timestamp, max_timestamp_offset = batch.max_timestamp, last_offset
+    else:
+        end = reader.position
     if batches and _first_known_offset(batches[0]) < log_end:
         raise UnexpectedAppendOffsetError(
             batches[0].base_offset,
@@ -296,7 +306,7 @@ def plan_follower_append(records: memoryview, *, log_end: int, log_start: int) -
         )
     return FollowerAppend(
         batches=tuple(batches),
-        data=records[: reader.position],
+        data=records[:end],
         last_offset=last_offset,
         max_timestamp=max_timestamp,
         max_timestamp_offset=max_timestamp_offset,

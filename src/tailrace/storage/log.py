@@ -17,6 +17,7 @@ import errno
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from tailrace.config.settings import INT32_MAX
 from tailrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from tailrace.model import (
     NO_TIMESTAMP,
@@ -234,11 +235,13 @@ class Log:
             self.positions.log_start,
         )
 
-    def append_as_follower(self, records: memoryview, *, now_ms: int) -> Offset:
+    def append_as_follower(
+        self, records: memoryview, *, now_ms: int, epoch_max: int = INT32_MAX
+    ) -> Offset:
         """Append a leader's batches with their offsets and epochs; returns the new log end.
 
         The leader has checked sizes, timestamps and sequences. Offsets may have gaps, which
-        compaction leaves.
+        compaction leaves. Batches of leader epochs above `epoch_max` are left out.
 
         Raises:
             CorruptionError: a CRC does not hold, bytes are no batch, or a marker cannot be read;
@@ -250,7 +253,7 @@ class Log:
         """
         self.check_usable()
         planned = plan_follower_append(
-            records, log_end=self.end_offset, log_start=self.start_offset
+            records, log_end=self.end_offset, log_start=self.start_offset, epoch_max=epoch_max
         )
         if not planned.batches:
             return self.end_offset

@@ -1,0 +1,167 @@
+"""A partition's log on a follower: what it asks of the leader, and what it does with the answer.
+
+    position ─► Fetch ─► records            append, high watermark, log start
+                     ├─► diverging epoch    cut where both logs are equal (KIP-101, KIP-595)
+                     └─► out of range       begin where the leader's log begins, or cut to its end
+
+Kafka's `ReplicaFetcherThread` for one partition, without requests and without time. After a cut the
+caller writes the checkpoints of the directory before anything is appended (`storage.shrink`).
+
+Invariant: below the high watermark the log is a part of the leader's, and only an unclean election,
+or a leader whose log begins later, takes anything away from there.
+"""
+
+import logging
+from typing import NamedTuple
+
+from tailrace.errors import FatalError
+from tailrace.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
+from tailrace.storage.appends import UnexpectedAppendOffsetError
+from tailrace.storage.epochs import EpochEnd
+from tailrace.storage.log import Log
+from tailrace.storage.shrink import raise_log_start, truncate_fully_and_start_at, truncate_to
+
+logger = logging.getLogger(__name__)
+
+
+class FetchPosition(NamedTuple):
+    """Where a follower's log ends, as its Fetch says."""
+
+    offset: Offset
+    last_epoch: LeaderEpoch
+    """The leader epoch of its last record; -1: it has none, or none with an epoch."""
+    log_start: Offset
+
+
+class FetchedPartition(NamedTuple):
+    """What a leader has answered for a partition."""
+
+    records: memoryview
+    high_watermark: int
+    log_start: int
+
+
+class Diverged(NamedTuple):
+    """A cut of a follower's log."""
+
+    offset: Offset
+    is_final: bool
+    """Whether both logs are equal now, as far as the leader could say; else it is asked again."""
+
+
+class MisplacedAnswerError(FatalError):
+    """The answer is for another log end than the log has: it was cut or appended to meanwhile."""
+
+
+def position_of(log: Log) -> FetchPosition:
+    return FetchPosition(log.end_offset, log.epochs.latest, log.start_offset)
+
+
+def _check_place(log: Log, asked: FetchPosition) -> None:
+    # An answer that comes late, or twice, may fit the leader's epoch and not the log. Where offset
+    # and epoch are the same again, so is all before them, and it is as good as new.
+    now = position_of(log)
+    if now[:2] != asked[:2]:
+        raise MisplacedAnswerError(
+            f"asked for offset {asked.offset} after epoch {asked.last_epoch}, and the log ends at "
+            f"{now.offset} after epoch {now.last_epoch}"
+        )
+
+
+def append_fetched(
+    log: Log, fetched: FetchedPartition, *, asked: FetchPosition, epoch: LeaderEpoch, now_ms: int
+) -> int:
+    """Append what a leader of `epoch` has sent; returns how many bytes of it count.
+
+    `asked` is the position that it was asked with.
+
+    Raises:
+        MisplacedAnswerError: the log ends elsewhere by now; nothing has changed.
+        CorruptionError, InvalidRecordError: the bytes are no batches; the log is unchanged, and the
+            same may be fetched again.
+        OSError: as `Log.append`.
+    """
+    _check_place(log, asked)
+    size_before = log.size
+    try:
+        log.append_as_follower(fetched.records, now_ms=now_ms, epoch_max=epoch)
+    except UnexpectedAppendOffsetError as error:
+        # The leader's log begins inside of a batch (DeleteRecords), and it sends the whole batch.
+        if log.end_offset != log.start_offset or error.last_offset < log.end_offset:
+            raise
+        truncate_fully_and_start_at(log, error.first_offset)
+        size_before = log.size
+        log.append_as_follower(fetched.records, now_ms=now_ms, epoch_max=epoch)
+    log.advance_high_watermark(min(fetched.high_watermark, log.end_offset))
+    # The leader's log start is at most its high watermark, and this log may not be there yet.
+    raise_log_start(log, min(fetched.log_start, log.positions.high_watermark))
+    return log.size - size_before
+
+
+def cut_diverged(log: Log, leader: EpochEnd, *, asked: FetchPosition, fallback: Offset) -> Diverged:
+    """Cut the log after the last record that both logs have, by what the leader says of its epochs.
+
+    `leader` is the leader's newest epoch at or below the last one in `asked`, and its end there.
+    `fallback` is the offset to cut to where the leader knows no such epoch: what was the high
+    watermark when this log began to follow.
+
+    Raises:
+        MisplacedAnswerError: the log ends elsewhere by now; nothing has changed.
+        OSError: the device refused; the log refuses every further call.
+    """
+    _check_place(log, asked)
+    diverged = _divergence(log, leader, fallback)
+    if diverged.offset < log.positions.high_watermark:
+        logger.warning(
+            "committed_records_cut path=%s offset=%d high_watermark=%d reason=the leader does not "
+            "have them, after an unclean election",
+            log.folder.path, diverged.offset, log.positions.high_watermark,
+        )  # fmt: skip
+    if diverged.offset < log.end_offset:
+        logger.info(
+            "log_cut path=%s offset=%d log_end=%d leader_epoch=%d leader_end=%d",
+            log.folder.path, diverged.offset, log.end_offset, leader.epoch, leader.end_offset,
+        )  # fmt: skip
+    truncate_to(log, diverged.offset)
+    return diverged
+
+
+def _divergence(log: Log, leader: EpochEnd, fallback: Offset) -> Diverged:
+    log_end = log.end_offset
+    if leader.end_offset < 0:
+        return Diverged(fallback, is_final=True)
+    if leader.epoch == NO_LEADER_EPOCH:
+        return Diverged(min(leader.end_offset, log_end), is_final=True)
+    own = log.epochs.end_offset_for(leader.epoch, log_end=log_end)
+    # No epochs that old here: nothing to compare with but the offset.
+    if own.epoch == NO_LEADER_EPOCH and own.end_offset < 0:
+        return Diverged(min(leader.end_offset, log_end), is_final=True)
+    if own.epoch != leader.epoch:
+        # This log lacks the leader's epoch. Records after the newest older one are certainly not
+        # the leader's; whether those before are, it says when it is asked again.
+        return Diverged(min(own.end_offset, log_end), is_final=False)
+    return Diverged(min(own.end_offset, leader.end_offset, log_end), is_final=True)
+
+
+def settle_range(log: Log, *, leader_start: int, leader_end: int, asked: FetchPosition) -> None:
+    """Bring the log end into the leader's range, which it is out of.
+
+    Raises:
+        MisplacedAnswerError: the log ends elsewhere by now; nothing has changed.
+        OSError: the device refused; the log refuses every further call.
+    """
+    _check_place(log, asked)
+    if leader_end < log.end_offset:
+        # As Kafka: without epochs to compare by, offsets decide. Only after an unclean election.
+        logger.warning(
+            "log_cut path=%s offset=%d log_end=%d reason=the leader's log ends there",
+            log.folder.path, leader_end, log.end_offset,
+        )  # fmt: skip
+        truncate_to(log, leader_end)
+    elif leader_start > log.end_offset:
+        # The leader has deleted what would come next.
+        logger.info(
+            "log_restarted path=%s offset=%d log_end=%d reason=the leader's log begins there",
+            log.folder.path, leader_start, log.end_offset,
+        )  # fmt: skip
+        truncate_fully_and_start_at(log, leader_start)

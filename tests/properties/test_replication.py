@@ -1,0 +1,443 @@
+"""Leaders, followers and a controller of one partition, whose messages are late, lost and doubled.
+
+No broker and no network: what a leader knows (`leadership`), what a follower does with its log
+(`follower_log`) and what a controller decides (`partition_change`), against each other.
+"""
+
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tailrace.cluster.partition_change import Rules, Wanted, change_partition
+from tailrace.model import LeaderEpoch, Offset
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.metadata_records import PartitionRecord
+from tailrace.replication.follower_log import (
+    FetchedPartition,
+    FetchPosition,
+    MisplacedAnswerError,
+    append_fetched,
+    cut_diverged,
+    position_of,
+    settle_range,
+)
+from tailrace.replication.leadership import (
+    IsrChange,
+    Leadership,
+    NotReplicaError,
+    Rejection,
+    StaleFollowerError,
+)
+from tailrace.storage.epochs import EpochEnd, EpochEntry
+from tailrace.storage.log import Log
+from tailrace.storage.positions import ReadLimit
+from tailrace.testing import MemoryFiles
+from tailrace.values import replace
+from tests.unit.storage.builders import NOW, batch, open_at, settings, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NODES = (1, 2, 3)
+LAG_MS, INSYNC_MIN = 1000, 2
+STEPS = 1000
+
+
+class Image(NamedTuple):
+    """What the controller has published at one moment."""
+
+    state: PartitionRecord
+    alive: dict[int, int]
+    """Broker epochs of those that are not fenced."""
+
+    def alive_epoch(self, broker_id: int) -> int | None:
+        return self.alive.get(broker_id)
+
+
+class Sent(NamedTuple):
+    """A record that a producer with acks=all waits for, or that was acknowledged."""
+
+    value: bytes
+    offset: int
+    epoch: int
+
+
+class Node:
+    """A broker: it leads or follows as the last image that it has seen says."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.log: Log = open_at(MemoryFiles(), config=settings(segment_bytes=4000))
+        self.broker_epoch = 0
+        self.image: Image | None = None
+        self.leadership: Leadership | None = None
+        self.epoch = LeaderEpoch(-1)
+        self.fallback = Offset(0)
+        self.waiting: list[Sent] = []
+        self.asked = self.answered = 0
+        """Numbers of the last AlterPartition that it has sent, and that the controller has seen."""
+
+    # The image may be replaced while a leadership lasts.
+    def alive_epoch(self, broker_id: int) -> int | None:
+        return None if self.image is None else self.image.alive_epoch(broker_id)
+
+    def is_shutting_down(self, broker_id: int) -> bool:  # noqa: ARG002 - nobody shuts down here
+        return False
+
+    def see(self, image: Image, now_ms: int) -> None:
+        self.image, state = image, image.state
+        if state.leader == self.node_id:
+            if self.leadership is None:
+                self.leadership = Leadership(self.node_id, self, lag_ms=LAG_MS)
+            if self.leadership.lead(state, log_end=self.log.end_offset, now_ms=now_ms):
+                self.log.epochs.assign(self.leadership.epoch, self.log.end_offset)
+            self.epoch = self.leadership.epoch
+            self.move(now_ms)
+        else:
+            # Records that wait for their acknowledgement get an error (NOT_LEADER_OR_FOLLOWER).
+            self.leadership, self.waiting = None, []
+            if state.leader_epoch > self.epoch:
+                self.epoch = LeaderEpoch(state.leader_epoch)
+                self.fallback = self.log.positions.high_watermark
+
+    def restart(self) -> None:
+        """A start: the high watermark comes from its checkpoint, and so is lower than it was."""
+        self.leadership, self.waiting, self.epoch = None, [], LeaderEpoch(-1)
+        self.image = None
+
+    def move(self, now_ms: int) -> None:
+        assert self.leadership is not None
+        found = self.leadership.high_watermark(
+            self.log.end_offset, now_ms=now_ms, insync_min=INSYNC_MIN
+        )
+        self.log.advance_high_watermark(found)
+
+
+class World:
+    """The partition, its brokers, and the messages that are under way."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.now_ms = NOW
+        self.nodes = {each: Node(each) for each in NODES}
+        self.epochs = iter(range(1, 10_000))
+        self.has_elr = self.chance.random() < 0.5
+        self.alive = {each: next(self.epochs) for each in NODES}
+        for each, epoch in self.alive.items():
+            self.nodes[each].broker_epoch = epoch
+        self.state = PartitionRecord(
+            partition_id=0,
+            topic_id=UUID(int=1),
+            replicas=NODES,
+            isr=NODES,
+            removing_replicas=(),
+            adding_replicas=(),
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=(),
+        )
+        self.messages: list[Callable[[], None]] = []
+        self.acknowledged: list[Sent] = []
+        self.count = 0
+
+    @property
+    def image(self) -> Image:
+        return Image(self.state, dict(self.alive))
+
+    # -- the controller -----------------------------------------------------------------------
+
+    def decide(self, wanted: Wanted) -> None:
+        rules = Rules(
+            metadata_version=25,
+            has_elr=self.has_elr,
+            may_lead=lambda broker_id, _: broker_id in self.alive,
+            default_directory=lambda _: UUID(int=9),
+        )
+        changes = change_partition(
+            replace(self.state, directories=(UUID(int=9),) * 3),
+            wanted,
+            rules,
+            insync_min=INSYNC_MIN,
+        )
+        changes.pop("directories", None)
+        if not changes:
+            return
+        if "leader" in changes:
+            changes["leader_epoch"] = self.state.leader_epoch + 1
+        self.state = replace(self.state, partition_epoch=self.state.partition_epoch + 1, **changes)
+
+    def fence(self) -> None:
+        """A broker is taken for dead, and may live all the same."""
+        if len(self.alive) > 1:
+            gone = self.chance.choice(sorted(self.alive))
+            del self.alive[gone]
+            self.decide(Wanted(isr=tuple(each for each in self.state.isr if each != gone)))
+
+    def unfence(self) -> None:
+        """It is back: after a restart under another broker epoch, or as it was."""
+        gone = sorted(set(NODES) - self.alive.keys())
+        if gone:
+            node = self.nodes[self.chance.choice(gone)]
+            if self.chance.random() < 0.5:
+                node.restart()
+                node.broker_epoch = next(self.epochs)
+            self.alive[node.node_id] = node.broker_epoch
+            self.decide(Wanted())
+
+    def alter(self, node: Node, change: IsrChange, *, number: int) -> None:
+        """An AlterPartition at the controller, and its answer on the way back."""
+        # A broker has one of them in flight, on a connection that keeps its order, and repeats it
+        # on another. Kafka relies on it: after a refusal nobody makes this change any more.
+        if number <= node.answered:
+            return
+        node.answered = number
+        state, code = self.state, ErrorCode.NONE
+        if change.leader_epoch < state.leader_epoch:
+            code = ErrorCode.FENCED_LEADER_EPOCH
+        elif change.partition_epoch < state.partition_epoch:
+            code = ErrorCode.INVALID_UPDATE_VERSION
+        elif any(
+            each not in self.alive or epoch not in (-1, self.alive[each])
+            for each, epoch in change.isr.items()
+        ):
+            code = ErrorCode.INELIGIBLE_REPLICA
+        else:
+            self.decide(Wanted(isr=tuple(change.isr)))
+        answered, epoch = self.state, self.state.leader_epoch
+
+        def answer() -> None:
+            leadership = node.leadership
+            # Nobody reads an answer on a connection that was given up.
+            if leadership is None or number != node.asked:
+                return
+            if code is not ErrorCode.NONE:
+                assert leadership.reject(change, code) is not Rejection.AGAIN
+            elif leadership.confirm(
+                change,
+                answered.isr,
+                leader_epoch=epoch,
+                partition_epoch=answered.partition_epoch,
+            ):
+                node.move(self.now_ms)
+
+        self.messages.append(answer)
+
+    # -- brokers ------------------------------------------------------------------------------
+
+    def publish(self) -> None:
+        node = self.nodes[self.chance.choice(NODES)]
+        image = self.image
+        # Images come in their order.
+        before = node.image
+        if before is None or image.state.partition_epoch >= before.state.partition_epoch:
+            node.see(image, self.now_ms)
+
+    def produce(self) -> None:
+        node = self.nodes[self.chance.choice(NODES)]
+        leadership = node.leadership
+        if leadership is None:
+            return
+        if len(leadership.isr) < leadership.effective_min(INSYNC_MIN):
+            return  # NOT_ENOUGH_REPLICAS
+        self.count += 1
+        value = b"value %d" % self.count
+        appended = node.log.append(
+            memoryview(batch(value)), leader_epoch=leadership.epoch, now_ms=self.now_ms
+        )
+        node.waiting.append(Sent(value, appended.base_offset, leadership.epoch))
+        node.move(self.now_ms)
+
+    def acknowledge(self) -> None:
+        for node in self.nodes.values():
+            leadership = node.leadership
+            if leadership is None:
+                continue
+            done = [
+                each for each in node.waiting if each.offset < node.log.positions.high_watermark
+            ]
+            node.waiting = [each for each in node.waiting if each not in done]
+            # Else NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+            if leadership.member_count >= leadership.effective_min(INSYNC_MIN):
+                self.acknowledged += done
+
+    def fetch(self, node: Node | None = None) -> None:
+        node = node or self.nodes[self.chance.choice(NODES)]
+        if node.leadership is not None or node.image is None:
+            return
+        leader = self.nodes.get(node.image.state.leader)
+        if leader is None or leader is node:
+            return
+        position, epoch, broker_epoch = position_of(node.log), node.epoch, node.broker_epoch
+        self.messages.append(
+            lambda: self.serve(leader, node, position, epoch=epoch, broker_epoch=broker_epoch)
+        )
+
+    def serve(
+        self, leader: Node, node: Node, position: FetchPosition, *, epoch: int, broker_epoch: int
+    ) -> None:
+        """A fetch at the leader, and its answer on the way back."""
+        leadership, log = leader.leadership, leader.log
+        if leadership is None or leadership.epoch != epoch:
+            return
+        diverging = divergence(log, leadership.epoch, position)
+        if diverging is not None:
+            self.messages.append(lambda: self.cut(node, diverging, position, epoch=epoch))
+            return
+        if not log.start_offset <= position.offset <= log.end_offset:
+            bounds = log.start_offset, log.end_offset
+            self.messages.append(lambda: self.settle(node, bounds, position, epoch=epoch))
+            return
+        try:
+            is_news = leadership.note_fetch(
+                node.node_id,
+                broker_epoch=broker_epoch,
+                offset=position.offset,
+                log_start=position.log_start,
+                log_end=log.end_offset,
+                now_ms=self.now_ms,
+            )
+        except (NotReplicaError, StaleFollowerError):
+            return
+        leadership.expand(node.node_id, high_watermark=log.positions.high_watermark)
+        if is_news:
+            leader.move(self.now_ms)
+        found = log.read(
+            position.offset,
+            bytes_max=self.chance.randint(1, 300),
+            is_first_whole=True,
+            limit=ReadLimit.LOG_END,
+        )
+        data = b"" if found.records is None else found.records.read()
+        fetched = FetchedPartition(memoryview(data), log.positions.high_watermark, log.start_offset)
+        self.messages.append(lambda: self.take(node, fetched, position, epoch=epoch))
+
+    def follows(self, node: Node, epoch: int) -> bool:
+        return node.leadership is None and node.image is not None and node.epoch == epoch
+
+    def take(
+        self, node: Node, fetched: FetchedPartition, asked: FetchPosition, *, epoch: int
+    ) -> None:
+        if self.follows(node, epoch):
+            with suppress(MisplacedAnswerError):
+                append_fetched(
+                    node.log, fetched, asked=asked, epoch=LeaderEpoch(epoch), now_ms=self.now_ms
+                )
+
+    def cut(self, node: Node, end: EpochEnd, asked: FetchPosition, *, epoch: int) -> None:
+        if self.follows(node, epoch):
+            with suppress(MisplacedAnswerError):
+                cut_diverged(node.log, end, asked=asked, fallback=node.fallback)
+
+    def settle(
+        self, node: Node, bounds: tuple[int, int], asked: FetchPosition, *, epoch: int
+    ) -> None:
+        if self.follows(node, epoch):
+            start, end = bounds
+            with suppress(MisplacedAnswerError):
+                settle_range(node.log, leader_start=start, leader_end=end, asked=asked)
+
+    def ask_for_isr(self) -> None:
+        """The leader looks for members that are late, and sends what it proposes, also again."""
+        node = self.nodes[self.chance.choice(NODES)]
+        leadership = node.leadership
+        if leadership is None:
+            return
+        leadership.shrink(log_end=node.log.end_offset, now_ms=self.now_ms)
+        change = leadership.proposed
+        if change is not None:
+            node.asked += 1
+            number = node.asked
+            self.messages.append(lambda: self.alter(node, change, number=number))
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def deliver(self) -> None:
+        """One message, whichever comes first; some are lost, and some come twice."""
+        if self.messages:
+            number = self.chance.randrange(len(self.messages))
+            fate = self.chance.random()
+            message = self.messages[number]
+            if fate > 0.05:
+                del self.messages[number]
+            if fate > 0.1:
+                message()
+
+    def step(self) -> None:
+        actions = (
+            (self.produce, 4), (self.fetch, 8), (self.deliver, 16), (self.publish, 4),
+            (self.ask_for_isr, 2), (self.fence, 0.4), (self.unfence, 1),
+        )  # fmt: skip
+        [action] = self.chance.choices(
+            [each for each, _ in actions], [weight for _, weight in actions]
+        )
+        action()
+        self.now_ms += self.chance.choice((0, 0, 0, 10, 100))
+        self.acknowledge()
+
+    def settle_down(self) -> Node:
+        """All are back and see each other, until nothing changes; the leader."""
+        self.messages.clear()
+        while len(self.alive) < len(NODES):
+            self.unfence()
+        for _ in range(100):
+            for node in self.nodes.values():
+                node.see(self.image, self.now_ms)
+            for node in self.nodes.values():
+                self.fetch(node)
+            while self.messages:
+                self.messages.pop(0)()
+            self.now_ms += 10
+            leader = self.nodes[self.state.leader]
+            if leader.leadership is not None and leader.leadership.proposed is not None:
+                leader.asked += 1
+                self.alter(leader, leader.leadership.proposed, number=leader.asked)
+            ends = {each.log.positions.high_watermark for each in self.nodes.values()}
+            if len(self.state.isr) == len(NODES) and ends == {leader.log.end_offset}:
+                return leader
+        raise AssertionError("the replicas do not come together")
+
+
+def divergence(log: Log, epoch: LeaderEpoch, position: FetchPosition) -> EpochEnd | None:
+    """As `Partition.divergence` answers a follower."""
+    if position.last_epoch < 0:
+        return None
+    if position.last_epoch == epoch:
+        end = EpochEnd(epoch, log.end_offset)
+    else:
+        end = log.epochs.end_offset_for(position.last_epoch, log_end=log.end_offset)
+    if end.epoch < 0:
+        return EpochEnd(LeaderEpoch(-1), Offset(-1))
+    if end.epoch < position.last_epoch or end.end_offset < position.offset:
+        return end
+    return None
+
+
+def epochs_of(log: Log) -> list[EpochEntry]:
+    """The epochs that have records; a leader also keeps those in which nothing was written."""
+    ends = [*(each.start_offset for each in log.epochs.entries[1:]), log.end_offset]
+    return [
+        each for each, end in zip(log.epochs.entries, ends, strict=False) if each.start_offset < end
+    ]
+
+
+@given(st.integers(0, 2**32))
+@example(0)
+def test_what_was_acknowledged_is_on_every_replica(seed: int) -> None:
+    """Whoever led meanwhile: logs become equal, with every record that acks=all has promised."""
+    world = World(seed)
+    for each in world.nodes.values():
+        each.see(world.image, world.now_ms)
+    for _ in range(STEPS):
+        world.step()
+    leader = world.settle_down()
+    held = values(leader.log)
+    for node in world.nodes.values():
+        assert values(node.log) == held
+        assert epochs_of(node.log) == epochs_of(leader.log)
+    for sent in world.acknowledged:
+        assert held[sent.offset] == sent.value
