@@ -31,13 +31,13 @@ from tailrace.client.consumer.errors import (
     consumer_error,
     refusal,
 )
-from tailrace.client.consumer.fetch_session import FetchSession, SessionRequest, Wanted
 from tailrace.client.consumer.fetched import FetchedPart, cut_records, take_rows
 from tailrace.client.consumer.metadata import ConsumerMetadata, is_online
 from tailrace.client.consumer.metrics import ConsumerMetrics
 from tailrace.client.consumer.records import ConsumerRecord
 from tailrace.client.consumer.subscription import Assigned, SubscriptionState
 from tailrace.client.errors import error_words
+from tailrace.client.fetch_session import FetchSession, SessionRequest, Wanted
 from tailrace.client.nodes import ConnectionPool, DisconnectedError, Node, NodeError, RequestOutcome
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode

@@ -8,8 +8,8 @@ import pytest
 
 from tailrace.client.consumer.columns import Collector
 from tailrace.client.consumer.errors import DamagedRecordsError
-from tailrace.client.consumer.fetch_session import FetchSession, Wanted
 from tailrace.client.consumer.fetched import FetchedPart, cut_records, take_rows
+from tailrace.client.fetch_session import FetchSession, Wanted
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID

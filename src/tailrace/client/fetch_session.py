@@ -1,4 +1,4 @@
-"""`FetchSession`: which partitions a broker knows already that this consumer fetches (KIP-227).
+"""`FetchSession`: which partitions a broker knows already that this client fetches (KIP-227).
 
     full request        all partitions; the broker may answer with the id of a new session
     incremental         only partitions that are new, have changed, or are to be forgotten
@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
 
-from tailrace.model import TopicPartition
+from tailrace.model import NO_LEADER_EPOCH, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.messages.fetch import (
@@ -35,6 +35,10 @@ class Wanted(NamedTuple):
     offset: int
     leader_epoch: int
     size_max: int
+    last_epoch: int = NO_LEADER_EPOCH
+    """The leader epoch of the last record that a follower has (KIP-595)."""
+    log_start: int = -1
+    """The first offset that a follower has."""
 
 
 class SessionRequest(NamedTuple):
@@ -147,6 +151,8 @@ def _fetch_topics(wanted: Mapping[TopicPartition, Wanted]) -> tuple[FetchTopic, 
                 partition=partition.partition,
                 current_leader_epoch=each.leader_epoch,
                 fetch_offset=each.offset,
+                last_fetched_epoch=each.last_epoch,
+                log_start_offset=each.log_start,
                 partition_max_bytes=each.size_max,
             )
             for partition, each in group
