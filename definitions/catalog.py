@@ -20,8 +20,11 @@ APIS = (
     "DescribeProducers", "UnregisterBroker", "DescribeTransactions", "ListTransactions",
     "ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "GetTelemetrySubscriptions", "PushTelemetry",
     "ListConfigResources", "DescribeTopicPartitions", "AddRaftVoter", "RemoveRaftVoter",
+    "AlterPartition", "Envelope", "FetchSnapshot", "BrokerRegistration", "BrokerHeartbeat",
+    "AllocateProducerIds", "AssignReplicasToDirs",
 )  # fmt: skip
-"""APIs by Kafka's names, in the order of their keys; each has a request and a response."""
+"""APIs by Kafka's names, each with a request and a response: first those of clients, then those
+between controllers and brokers, in the order of their keys."""
 
 EMBEDDED = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")
 """Messages that consumers put into `bytes` fields of JoinGroup and SyncGroup."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from tailrace.protocol import codec, frames
-from tailrace.protocol.apis import APIS, Api
+from tailrace.protocol.apis import APIS, BETWEEN_NODES, Api
 from tailrace.protocol.coordinator_records import (
     GroupRecordType,
     RecordType,
@@ -159,7 +159,9 @@ def _metadata() -> FuzzTarget:
     )
 
 
-_API_MESSAGES = {message for api in APIS.values() for message in (api.request, api.response)}
+# Requests between nodes are not served, so no frame of theirs is read; their bodies are below.
+_ANSWERED = (*APIS.values(), *BETWEEN_NODES.values())
+_API_MESSAGES = {api.request for api in APIS.values()} | {api.response for api in _ANSWERED}
 
 TARGETS: tuple[FuzzTarget, ...] = (
     FuzzTarget(
@@ -171,7 +173,7 @@ TARGETS: tuple[FuzzTarget, ...] = (
     *(_requests(api) for api in APIS.values()),
     *(
         _responses(api, version)
-        for api in APIS.values()
+        for api in _ANSWERED
         for version in api.versions
         if version in {api.response.flexible_since - 1, api.last_version}
     ),

@@ -11,7 +11,8 @@ versions that a Kafka 4.3 broker serves; our clients send no others.
     71, 72                              nothing takes metrics of clients; Kafka does not list them
                                         either, unless it has a plug-in that does
     52 to 54, 56, 58, 59, 62, 63, 67,   between controllers and brokers; Kafka has them on
-    70, 73, 82                          listeners of controllers only
+    70, 73, 82                          listeners of controllers only. A broker sends those of
+                                        `BETWEEN_NODES`
 
 The classes of ListOffsets are `ListOffsetsRequest` and `ListOffsetsResponse` in
 `tailrace.protocol.messages.list_offsets`; so it is with every key. The module is imported when one
@@ -252,8 +253,22 @@ _SERVED = (
 APIS: dict[int, Api] = {key: Api(key, first, last) for key, first, last in _SERVED}
 """The served requests by key, ascending."""
 
+_BETWEEN_NODES = (
+    (ApiKey.ALTER_PARTITION, 2, 3),
+    (ApiKey.ENVELOPE, 0, 0),
+    (ApiKey.FETCH_SNAPSHOT, 0, 1),
+    (ApiKey.BROKER_REGISTRATION, 0, 4),
+    (ApiKey.BROKER_HEARTBEAT, 0, 2),
+    (ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0),
+    (ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, 0),
+)
+
+BETWEEN_NODES: dict[int, Api] = {key: Api(key, first, last) for key, first, last in _BETWEEN_NODES}
+"""The requests that a broker sends to controllers, and serves to nobody, by key."""
+
 
 @cache
 def api_of(request: type[Message]) -> Api:
     """The API whose requests this class is of."""
-    return APIS[ApiKey[request.__module__.rpartition(".")[2].upper()]]
+    key = ApiKey[request.__module__.rpartition(".")[2].upper()]
+    return APIS.get(key) or BETWEEN_NODES[key]

@@ -146,9 +146,9 @@ class DecoderSource:
 
     def of_field(self, field: WireField) -> TagDecoder:
         """The function that decodes the value of one tagged field."""
-        # Only responses and records have arrays in tagged fields, and these have no limit: their
-        # elements are addresses and epochs, which take some ten times the bytes that they are read
-        # from, and a record is no larger than its batch.
+        # Only responses, records and heartbeats of brokers have arrays in tagged fields, and these
+        # have no limit: their elements are addresses, ids and epochs, which take some ten times the
+        # bytes that they are read from, and a record is no larger than its batch.
         self._line(f"parts = {UNLIMITED_PARTS}")
         if not field.is_array and field.type in FIXED:
             result = self._fixed([field])[0]

@@ -48,6 +48,9 @@ NOT_IN_KAFKA_PYTHON = {
     "create_delegation_token", "describe_delegation_token", "expire_delegation_token",
     "get_telemetry_subscriptions", "push_telemetry", "remove_raft_voter",
     "renew_delegation_token", "unregister_broker",
+    # Between nodes.
+    "allocate_producer_ids", "alter_partition", "assign_replicas_to_dirs", "broker_heartbeat",
+    "broker_registration", "envelope", "fetch_snapshot",
     # There, but with the version in front of it.
     "consumer_protocol_assignment", "consumer_protocol_subscription",
 }  # fmt: skip
@@ -81,8 +84,9 @@ def plain(value: Any) -> Any:
 
 
 def read_kio(entity: Any, name: str) -> Any:
-    """A field of a kio entity, which leaves the unit of durations out of its names."""
-    return getattr(entity, name if hasattr(entity, name) else name.removesuffix("_ms"))
+    """A field of a kio entity, which leaves units out of its names, and calls an id `id_`."""
+    names = (name, name.removesuffix("_ms"), f"{name}_")
+    return getattr(entity, next(each for each in names if hasattr(entity, each)))
 
 
 def read_kafka_python(entity: Any, name: str) -> Any:
@@ -106,8 +110,11 @@ def differences(
             pairs = [*zip(mine, other, strict=True)] if field.is_array else [(mine, other)]
             for one, another in pairs:
                 found += differences(one, read, another, version=version)
-        elif field.type == "uuid" and other is None:
-            found += [field.name] if mine != UUID(int=0) else []
+        elif field.type == "uuid" and mine is not None:
+            pairs = [*zip(mine, other, strict=True)] if field.is_array else [(mine, other)]
+            # kio has None for a UUID of zeros.
+            if any(one != (another or UUID(int=0)) for one, another in pairs):
+                found.append(f"{field.name}: {mine!r} is read as {other!r}")
         elif field.name == "log_append_time_ms" and other is None:
             found += [field.name] if mine != -1 else []
         elif plain(mine) != plain(other):

@@ -84,12 +84,14 @@ def test_a_count_is_weighed_by_its_smallest_entry() -> None:
 
 
 def elements_of(message: Any, version: int) -> int:
-    """Elements of all arrays of a message together."""
+    """Elements of all arrays of a message together; those of tagged fields are not limited."""
     count = 0
     kind: type = type(message)
     for field in fields_of(kind, version):
         value = getattr(message, field.name)
         values = value if field.is_array else (value,)
+        if field.tag is not None:
+            continue
         count += len(value) if field.is_array else 0
         if isinstance(field.type, type):
             count += sum(elements_of(each, version) for each in values)

@@ -5,7 +5,7 @@ Not here: the ApiVersions request itself; see `handshake`.
 
 from collections.abc import Mapping
 
-from tailrace.protocol.apis import APIS, Api, ApiKey
+from tailrace.protocol.apis import APIS, BETWEEN_NODES, Api, ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersionsResponse
 
 VERSION_LIMITS: Mapping[int, int] = {
@@ -125,7 +125,7 @@ def settle_versions(
     """
     settled = {}
     for offered in answer.api_keys:
-        api = APIS.get(offered.api_key)
+        api = APIS.get(offered.api_key) or BETWEEN_NODES.get(offered.api_key)
         if api is None:
             continue
         version = choose_version(
