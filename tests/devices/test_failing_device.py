@@ -32,6 +32,8 @@ SETTINGS = {
     "log.flush.interval.ms": "200",
     "log.flush.scheduler.interval.ms": "200",
     "log.segment.delete.delay.ms": "0",
+    # Its logs are made beside the others: of many, a new topic may get none in directory b.
+    "offsets.topic.num.partitions": "2",
 }
 SEGMENTS = {"internal.segment.bytes": "20000"}
 WAIT_S = 60
