@@ -145,6 +145,7 @@ class _Survey:
     ) -> None:
         self.notes: list[Note] = []
         self.replay = MetadataReplay()
+        self.removed_topics: frozenset[UUID] = frozenset()
         self.image = MetadataImage()
         self._files = files
         self._directories = directories
@@ -213,7 +214,8 @@ class _Survey:
         folder = f"{self._home}/{METADATA_FOLDER}"
         damage: list[str] = []
         try:
-            self.replay = prove_metadata(self._files, folder, report=damage.append).replay
+            proof = prove_metadata(self._files, folder, report=damage.append)
+            self.replay, self.removed_topics = proof.replay, proof.removed_topics
         # Without a proven state nothing below can be compared with anything.
         except LostMetadataError as error:
             self._hinder(Side.BOTH, str(error))
@@ -348,7 +350,7 @@ class _Survey:
         except CorruptionError as error:
             self._hinder(Side.KAFKA, f"{error}; start Tailrace, which writes it again, and stop it")
             return True
-        if found_id is not None and found_id in self.replay.removed_topics:
+        if found_id is not None and found_id in self.removed_topics:
             return False  # Both brokers remove the folders of removed topics.
         if topic is None or partition.partition not in topic.partitions:
             self._hinder(

@@ -11,7 +11,9 @@ import pytest
 
 from tailrace.cluster.metadata.delta import MIGRATING, MetadataDelta, MetadataFaultError
 from tailrace.cluster.metadata.image import (
+    NOTHING_CHANGED,
     ConfigResource,
+    ImageChange,
     MetadataImage,
     QuotaEntity,
     ScramUser,
@@ -334,3 +336,56 @@ def test_any_history_and_its_snapshot_are_the_same_image(seed: int) -> None:
             assert again(image) == image
     assert image_of(*accepted) == image
     assert all(repr(each) == text for each, text in held)
+
+
+def differing(before: MetadataImage, after: MetadataImage) -> ImageChange:
+    """What is not equal in two images, by comparing all of it."""
+    both: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
+        (dict(getattr(before, part)), dict(getattr(after, part))) for part in ("topics", "configs")
+    ]
+    topics, configs = (
+        frozenset(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+        for old, new in both
+    )
+    brokers, features = (
+        getattr(before, part) != getattr(after, part) for part in ("brokers", "features")
+    )
+    return ImageChange(topics, brokers, configs, features)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_change_names_all_that_differs(seed: int) -> None:
+    """Whoever looks only at what a delta names misses nothing, however many records it has."""
+    chance, ids = random.Random(seed), itertools.count(1)
+    image = MetadataImage()
+    for _ in range(20):
+        delta = MetadataDelta(image)
+        for _ in range(chance.randrange(5)):
+            try:
+                image_of(record := random_record(chance, ids), on=delta.image())
+            except MetadataFaultError:
+                continue
+            delta.replay(record)
+        after, change = delta.image(), delta.change()
+        differs = differing(image, after)
+        assert differs.topics is not None
+        assert differs.configs is not None
+        assert change.topics is not None
+        assert change.configs is not None
+        assert differs.topics <= change.topics
+        assert differs.configs <= change.configs
+        assert change.brokers >= differs.brokers
+        assert change.features >= differs.features
+        image = after
+
+
+def test_a_change_names_nothing_that_no_record_has_touched() -> None:
+    """One partition of one topic among many is one topic, and all other parts are the same."""
+    image = image_of(BROKER, TOPIC, PARTITION, TopicRecord(name="other", topic_id=OTHER))
+    delta = MetadataDelta(image)
+    delta.replay(PartitionChangeRecord(topic_id=ID, partition_id=0, isr=(1,)))
+    assert delta.change() == NOTHING_CHANGED._replace(topics=frozenset({ID}))
+    after = delta.image()
+    assert after.brokers is image.brokers
+    assert after.topics[OTHER] is image.topics[OTHER]
+    assert MetadataDelta(after).change() == NOTHING_CHANGED

@@ -2,7 +2,7 @@
 
     delta = MetadataDelta(image)
     delta.replay(record) ...
-    image = delta.image()
+    image, change = delta.image(), delta.change()
 
 A part of the image is copied when the first record changes it, so that a change costs the size of
 the parts it touches.
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from tailrace.cluster.metadata.features import KRAFT_VERSION
 from tailrace.cluster.metadata.image import (
     ConfigResource,
+    ImageChange,
     MetadataImage,
     QuotaEntity,
     ScramUser,
@@ -90,12 +91,23 @@ class MetadataDelta:
         self._image = image
         self._changed: dict[str, Any] = {}
         """Copies of the parts that were changed, by the name of the part."""
-        self.removed_topics: list[uuid.UUID] = []
-        """Ids of the topics that were removed."""
+        self._topics: set[uuid.UUID] = set()
+        """Ids of the topics that were made, changed or removed."""
+        self._configs: set[ConfigResource] = set()
+        """Owners of the settings that were set or removed."""
 
     def image(self) -> MetadataImage:
         """The image with the changes; the delta must not be changed any more."""
         return replace(self._image, **self._changed) if self._changed else self._image
+
+    def change(self) -> ImageChange:
+        """Where the image differs, so that nobody has to compare ten thousand topics."""
+        return ImageChange(
+            topics=frozenset(self._topics),
+            brokers="brokers" in self._changed,
+            configs=frozenset(self._configs),
+            features="features" in self._changed,
+        )
 
     def replay(self, record: Message) -> None:
         """Change the image by a record.
@@ -218,6 +230,7 @@ class MetadataDelta:
         known = self._part("topic_ids").get(record.name)
         if known is not None or record.topic_id in self._part("topics"):
             raise MetadataFaultError(f"topic {record.name} is created, but there is one already")
+        self._topics.add(record.topic_id)
         self._own("topic_ids")[record.name] = record.topic_id
         self._own("topics")[record.topic_id] = TopicState(
             name=record.name, topic_id=record.topic_id, partitions={}
@@ -227,11 +240,12 @@ class MetadataDelta:
     def _(self, record: "RemoveTopicRecord") -> None:
         topic: TopicState = self._take("topics", record.topic_id, f"topic {record.topic_id}")
         del self._own("topic_ids")[topic.name]
-        self.removed_topics.append(record.topic_id)
+        self._topics.add(record.topic_id)
         resource = ConfigResource(TOPIC_RESOURCE, topic.name)
         # Kafka writes no records for the settings that go with a topic.
         if resource in self._part("configs"):
             del self._own("configs")[resource]
+            self._configs.add(resource)
 
     @_replays
     def _(self, record: "PartitionRecord") -> None:
@@ -282,6 +296,7 @@ class MetadataDelta:
 
     def _set_partition(self, record: "PartitionRecord") -> None:
         topic = self._topic(record.topic_id)
+        self._topics.add(record.topic_id)
         partitions: Mapping[int, PartitionRecord] = topic.partitions
         # A topic of ten thousand partitions is copied once for each delta, not for each partition.
         before = self._image.topics.get(record.topic_id)
@@ -303,6 +318,7 @@ class MetadataDelta:
                 inner[record.name] = record.value
 
         resource = ConfigResource(record.resource_type, record.resource_name)
+        self._configs.add(resource)
         self._set_inner("configs", resource, change)
 
     @_replays

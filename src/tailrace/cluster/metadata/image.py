@@ -50,6 +50,30 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 """The setting that is one of all brokers where eligible leader replicas are kept (KIP-966)."""
 
 
+class ImageChange(NamedTuple):
+    """What an image may have otherwise than the one before it; all else is the same.
+
+    Parts without a field here (quotas, users, access control entries, tokens) are the same object
+    in both images unless a record has touched them, so `is` tells.
+    """
+
+    topics: frozenset[uuid.UUID] | None
+    """Ids of topics that were made, changed or removed; None: look at all of them."""
+    brokers: bool
+    """Whether a registration has come, changed or gone."""
+    configs: frozenset[ConfigResource] | None
+    """Owners of settings that were set or removed; None: look at all of them."""
+    features: bool
+    """Whether a level has changed."""
+
+
+EVERYTHING_CHANGED: Final = ImageChange(topics=None, brokers=True, configs=None, features=True)
+"""The first image, and one that comes from a snapshot."""
+NOTHING_CHANGED: Final = ImageChange(
+    topics=frozenset(), brokers=False, configs=frozenset(), features=False
+)
+
+
 class QuotaEntity(NamedTuple):
     """Owner of quotas: a type and a name for each of its parts, in the order of the record."""
 

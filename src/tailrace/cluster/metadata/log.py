@@ -170,7 +170,7 @@ class MetadataLog:
         self.has_lost_records = folder.files.exists(f"{folder.path}/{_LOST}")
         """Whether changes that were acknowledged are missing, since the log was damaged: at this
         start, or at one that has not come to `forget_loss`."""
-        self.removed_topics = proof.replay.removed_topics
+        self.removed_topics = proof.removed_topics
         """Ids of topics that were removed since the newest snapshot, when the log was opened."""
 
     @property

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from copy import copy
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from tailrace.cluster.metadata.delta import MetadataFaultError
+from tailrace.cluster.metadata.image import ImageChange
 from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot_files import SnapshotFile, find_snapshots, load_snapshot
 from tailrace.errors import CorruptionError, DirectoryError, UnsupportedCodecError
@@ -47,6 +49,8 @@ class MetadataProof:
 
     replay: MetadataReplay = field(default_factory=MetadataReplay)
     """After the last batch that is proven."""
+    removed_topics: frozenset[UUID] = frozenset()
+    """Ids of the topics that batches after the snapshot have removed."""
     bytes_since_snapshot: int = 0
     """Size of the batches after the snapshot."""
     has_lost_records: bool = False
@@ -153,7 +157,7 @@ def _replay_log(
             proof.bytes_since_snapshot += batch.size
             yield batch
 
-    replay.see_all(later_batches())
+    _note_removed(proof, replay.see_all(later_batches()))
     if gaps and not replay.image.features:
         raise _lost(folder, gaps[0], base)
     proof.has_lost_records = bool(gaps)
@@ -214,11 +218,17 @@ def _replay_whole(files: Files, folder: str, bases: Sequence[int], *, proof: Met
                 raise CorruptionError("the last batch is not whole", path=path, position=end)
 
     try:
-        replay.see_all(batches())
+        change = replay.see_all(batches())
     except _DAMAGED:
         return False
     except _NOT_OURS:
         proof.replay = replay
         raise
     proof.replay, proof.bytes_since_snapshot = replay, sum(sizes)
+    _note_removed(proof, change)
     return True
+
+
+def _note_removed(proof: MetadataProof, change: ImageChange) -> None:
+    # Those that were made and removed again too: their folders may be there.
+    proof.removed_topics = (change.topics or frozenset()) - proof.replay.image.topics.keys()

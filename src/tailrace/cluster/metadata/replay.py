@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Self, cast
 
 from tailrace.cluster.metadata.batches import decoded_records
 from tailrace.cluster.metadata.delta import MetadataDelta, MetadataFaultError
-from tailrace.cluster.metadata.image import MetadataImage
+from tailrace.cluster.metadata.image import ImageChange, MetadataImage
 from tailrace.protocol.fields import Message
 from tailrace.records.batch import Batch
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from tailrace.protocol.metadata_records import VotersRecord
 
 
@@ -42,8 +40,6 @@ class MetadataReplay:
         self.quorum: dict[str, Message] = {}
         """The last control record of each class, by its name: leader, voters, version of the
         protocol."""
-        self.removed_topics: tuple[UUID, ...] = ()
-        """Ids of the topics that batches since the snapshot have removed."""
         self._open: Sequence[Message] | None = None
         """Records of the open transaction."""
 
@@ -74,8 +70,8 @@ class MetadataReplay:
         empty.quorum = self.quorum
         return empty
 
-    def see(self, batch: Batch) -> None:
-        """Take the next batch.
+    def see(self, batch: Batch) -> ImageChange:
+        """Take the next batch; returns what it has changed.
 
         Raises:
             CorruptionError: it is damaged, or does not follow the last one.
@@ -85,11 +81,12 @@ class MetadataReplay:
         """
         # On a copy: a batch that is refused halfway must change nothing.
         ahead = copy(self)
-        ahead.see_all([batch])
+        change = ahead.see_all([batch])
         vars(self).update(vars(ahead))
+        return change
 
-    def see_all(self, batches: Iterable[Batch]) -> None:
-        """Take the next batches, with one image for all of them.
+    def see_all(self, batches: Iterable[Batch]) -> ImageChange:
+        """Take the next batches, with one image for all of them; returns what they have changed.
 
         Raises:
             CorruptionError, UnknownRecordError, UnsupportedCodecError, UnsupportedMagicError,
@@ -114,7 +111,7 @@ class MetadataReplay:
             self.epoch = max(self.epoch, batch.leader_epoch)
             self.timestamp = batch.max_timestamp
         self.image, self._open = delta.image(), held
-        self.removed_topics += tuple(delta.removed_topics)
+        return delta.change()
 
 
 def _replayed(
