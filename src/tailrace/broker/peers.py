@@ -41,7 +41,7 @@ class Peers:
             # A broker has no list of others to begin with: each request names its node.
             routes=Routes([]),
         )
-        self._driver.start(self._engine)
+        self._is_started = False
 
     async def ask(
         self,
@@ -64,6 +64,10 @@ class Peers:
                 `last_version`.
             AuthenticationError: it refuses the login.
         """
+        # Not by the constructor: an owner may be made, and closed, without a single request.
+        if not self._is_started:
+            self._is_started = True
+            self._driver.start(self._engine)
         deadline = self._driver.clock() + timeout_ms / 1000
         asked = Ask(node, request, deadline, first_version, last_version)
         (reply,) = await self._driver.run(send(self._engine, [asked]))
@@ -75,4 +79,5 @@ class Peers:
 
     def close(self) -> None:
         """Close all connections; requests that wait end with an error."""
-        self._driver.stop()
+        if self._is_started:
+            self._driver.stop()
