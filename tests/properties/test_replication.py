@@ -48,7 +48,7 @@ STEPS = 1000
 
 
 class Image(NamedTuple):
-    """What the controller has published at one moment."""
+    """The state that the controller has published at one moment."""
 
     state: PartitionRecord
     alive: dict[int, int]
@@ -403,7 +403,7 @@ class World:
 
 
 def divergence(log: Log, epoch: LeaderEpoch, position: FetchPosition) -> EpochEnd | None:
-    """As `Partition.divergence` answers a follower."""
+    """The same answer as `Partition.divergence` gives a follower."""
     if position.last_epoch < 0:
         return None
     if position.last_epoch == epoch:
@@ -428,7 +428,7 @@ def epochs_of(log: Log) -> list[EpochEntry]:
 @given(st.integers(0, 2**32))
 @example(0)
 def test_what_was_acknowledged_is_on_every_replica(seed: int) -> None:
-    """Whoever led meanwhile: logs become equal, with every record that acks=all has promised."""
+    """Logs become equal, with every record that acks=all has promised, under any leaders."""
     world = World(seed)
     for each in world.nodes.values():
         each.see(world.image, world.now_ms)

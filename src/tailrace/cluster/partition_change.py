@@ -42,7 +42,7 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What holds for every partition of a change."""
+    """The facts that hold for every partition of a change."""
 
     metadata_version: int
     has_elr: bool
@@ -55,7 +55,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a change asks for; None keeps what there is."""
+    """The values that a change asks for; None keeps the present one."""
 
     isr: tuple[int, ...] | None = None
     replicas: tuple[int, ...] | None = None
@@ -76,12 +76,12 @@ def change_partition(
 
     `insync_min` is the topic's `min.insync.replicas`, at most its replication factor.
     """
-    return _Change(state, wanted, rules, insync_min).fields()
+    return _Change(state, wanted, rules, insync_min=insync_min).fields()
 
 
 class _Change:
     def __init__(
-        self, state: "PartitionRecord", wanted: Wanted, rules: Rules, insync_min: int
+        self, state: "PartitionRecord", wanted: Wanted, rules: Rules, *, insync_min: int
     ) -> None:
         def kept(value: tuple[int, ...] | None, before: tuple[int, ...]) -> tuple[int, ...]:
             return before if value is None else value

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class FetchPosition(NamedTuple):
-    """Where a follower's log ends, as its Fetch says."""
+    """The end of a follower's log, as its Fetch says."""
 
     offset: Offset
     last_epoch: LeaderEpoch
@@ -34,7 +34,7 @@ class FetchPosition(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """What a leader has answered for a partition."""
+    """The answer of a leader for a partition."""
 
     records: memoryview
     high_watermark: int

@@ -70,7 +70,7 @@ class Follower:
     caught_up_at_ms: int = _NEVER_MS
     """The last time at which it had all that the leader had then."""
     broker_epoch: int | None = None
-    """As its last fetch said; None: it has not fetched yet."""
+    """By its last fetch; None: it has not fetched yet."""
 
     def is_caught_up(self, log_end: int, now_ms: int, lag_ms: int) -> bool:
         return self.log_end == log_end or now_ms - self.caught_up_at_ms <= lag_ms
@@ -88,7 +88,7 @@ class IsrChange(NamedTuple):
 
 
 class Rejection(Enum):
-    """What a leader does after an error of AlterPartition."""
+    """The step of a leader after an error of AlterPartition."""
 
     UNDONE = "the committed ISR counts again"
     WAIT = "the image will say what counts"

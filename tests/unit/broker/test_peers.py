@@ -38,7 +38,7 @@ async def test_a_node_answers_each_request(outside: Outside) -> None:
 
 
 async def test_a_node_that_is_not_there_is_an_error_at_once(outside: Outside) -> None:
-    """Whoever asks decides when to ask again."""
+    """The caller decides when to ask again."""
     peers = Peers(ClientConfig(), outside.runtime)
     with pytest.raises(UnreachableBrokerError, match="no connection"):
         await peers.ask(

@@ -339,7 +339,7 @@ def test_any_history_and_its_snapshot_are_the_same_image(seed: int) -> None:
 
 
 def differing(before: MetadataImage, after: MetadataImage) -> ImageChange:
-    """What is not equal in two images, by comparing all of it."""
+    """The parts that are not equal in two images, by comparing all of them."""
     both: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
         (dict(getattr(before, part)), dict(getattr(after, part))) for part in ("topics", "configs")
     ]
@@ -355,7 +355,7 @@ def differing(before: MetadataImage, after: MetadataImage) -> ImageChange:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_change_names_all_that_differs(seed: int) -> None:
-    """Whoever looks only at what a delta names misses nothing, however many records it has."""
+    """A reader who looks only at these misses nothing, however many records a delta has."""
     chance, ids = random.Random(seed), itertools.count(1)
     image = MetadataImage()
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""What a controller makes of a change of one partition."""
+"""The records that a controller makes of a change of one partition."""
 
 from collections.abc import Collection
 from typing import Any
@@ -178,7 +178,7 @@ def test_an_unclean_election_is_the_last_resort(*, has_elr: bool) -> None:
 
 
 def test_an_unclean_election_leaves_nobody_eligible() -> None:
-    """What the new leader writes, nobody else has."""
+    """The new leader alone has the records that it writes."""
     state = partition(replicas=(1, 2, 3, 4), isr=(1,), eligible_leader_replicas=(2,))
     assert change(state, alive=(3, 4), election=Election.UNCLEAN) == {
         "isr": (3,),

@@ -1,4 +1,4 @@
-"""What a follower's log does with the answers of a leader."""
+"""A follower's log and the answers of a leader."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def log_of(*epochs: int) -> Log:
 
 
 def answer(leader: Log, offset: int, *, high_watermark: int | None = None) -> FetchedPartition:
-    """What the leader sends for an offset."""
+    """The answer that the leader sends for an offset."""
     found = leader.read(offset, bytes_max=1 << 20, is_first_whole=True, limit=ReadLimit.LOG_END)
     data = b"" if found.records is None else bytes(found.records.read())
     known = leader.positions.high_watermark if high_watermark is None else high_watermark
@@ -65,7 +65,7 @@ def test_a_follower_has_the_leaders_bytes_and_epochs() -> None:
 
 
 def test_the_log_start_follows_that_of_the_leader() -> None:
-    """What DeleteRecords has removed there is removed here, and never above the watermark."""
+    """Records that DeleteRecords removed there go here too, and never above the watermark."""
     leader, follower = log_of(0, 0, 0), log_of()
     take(follower, answer(leader, 0, high_watermark=1))
     raise_log_start(leader, 2)

@@ -1,4 +1,4 @@
-"""What a leader concludes from the fetches of its followers."""
+"""The conclusions of a leader from the fetches of its followers."""
 
 from collections.abc import Sequence
 from uuid import UUID

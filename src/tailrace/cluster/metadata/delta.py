@@ -101,7 +101,7 @@ class MetadataDelta:
         return replace(self._image, **self._changed) if self._changed else self._image
 
     def change(self) -> ImageChange:
-        """Where the image differs, so that nobody has to compare ten thousand topics."""
+        """The topics, settings and other parts that differ; nobody compares ten thousand topics."""
         return ImageChange(
             topics=frozenset(self._topics),
             brokers="brokers" in self._changed,

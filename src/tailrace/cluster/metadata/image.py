@@ -51,7 +51,7 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 
 
 class ImageChange(NamedTuple):
-    """What an image may have otherwise than the one before it; all else is the same.
+    """The parts in which an image may differ from the one before it; all others are the same.
 
     Parts without a field here (quotas, users, access control entries, tokens) are the same object
     in both images unless a record has touched them, so `is` tells.
