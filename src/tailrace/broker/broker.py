@@ -11,7 +11,8 @@ fail   a log directory fails -> its partitions are offline; if it has the cluste
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from tailrace.broker.cleaning import clean_regularly
@@ -32,6 +33,7 @@ from tailrace.cluster import bootstrap
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.records import Endpoint
+from tailrace.cluster.topic_rules import NewTopic
 from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatistics
 from tailrace.handlers.services import BrokerSettings, Services
@@ -150,7 +152,8 @@ class RunningBroker:
         self._changes = TopicChanges(runtime.threads)
         self._coordinators = Coordinators(
             config,
-            controller=controller,
+            cluster=controller,
+            next_producer_id=partial(runtime.threads.run, controller.next_producer_id),
             replicas=replicas,
             runtime=runtime,
             logs=LogServices(
@@ -163,7 +166,10 @@ class RunningBroker:
             node_id=config.node_id,
             cluster_id=cluster_id,
             endpoint=lambda: self.endpoint,
+            cluster=controller,
             controller=controller,
+            create_topics=self._create_topics,
+            next_producer_id=partial(runtime.threads.run, controller.next_producer_id),
             changes=self._changes,
             threads=runtime.threads,
             replicas=replicas,
@@ -303,6 +309,12 @@ class RunningBroker:
         finally:
             self._runtime.threads.close()
         logger.info("broker_stopped node=%d", self.config.node_id)
+
+    async def _create_topics(self, missing: Sequence[NewTopic]) -> Mapping[str, TailraceError]:
+        # A start imports nothing that changes the cluster (decision 24).
+        from tailrace.handlers.topics import create_missing
+
+        return await create_missing(self._changes, self.controller, self.replicas, missing=missing)
 
     def _register(self) -> None:
         files, now_ms = self._runtime.files, self._runtime.clock.now_ms()

@@ -8,13 +8,13 @@ another broker (NOT_COORDINATOR): librdkafka 2.16 does not repeat an OffsetFetch
 and its consumer reads nothing more (confluentinc/librdkafka#5586).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tailrace.broker.config import BrokerConfig
-from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic as ImageTopic
+from tailrace.cluster.state import ClusterState
 from tailrace.coordinator.groups.settings import ConsumerSettings
 from tailrace.coordinator.groups.topics import Topic
 from tailrace.coordinator.machine import RecordCodec
@@ -29,7 +29,7 @@ from tailrace.coordinator.statistics import (
     groups_statistics,
     transactions_statistics,
 )
-from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
+from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ProducerId, TopicPartition
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.replicas import Replicas
@@ -68,10 +68,10 @@ class CoordinatorsStatistics:
 class ImageTopics:
     """The topics of the cluster image, as `coordinator.groups.topics.Topics`; none has racks."""
 
-    def __init__(self, controller: Controller, *, started_ms: int) -> None:
+    def __init__(self, cluster: ClusterState, *, started_ms: int) -> None:
         """`started_ms` is the time of day."""
-        self._controller = controller
-        self._topics = controller.image.topics
+        self._cluster = cluster
+        self._topics = cluster.image.topics
         # Versions count from it, so that those in the records of an earlier start are lower: what
         # was found in the topics then is looked for again.
         self._version = started_ms
@@ -79,20 +79,20 @@ class ImageTopics:
     @property
     def version(self) -> int:
         """Grows when topics have changed since the last look."""
-        topics = self._controller.image.topics
+        topics = self._cluster.image.topics
         if topics is not self._topics:
             self._topics = topics
             self._version += 1
         return self._version
 
     def by_name(self, name: str) -> Topic | None:
-        return _known(self._controller.image.topics.get(name))
+        return _known(self._cluster.image.topics.get(name))
 
     def by_id(self, topic_id: UUID) -> Topic | None:
-        return _known(self._controller.image.topic_by_id(topic_id))
+        return _known(self._cluster.image.topic_by_id(topic_id))
 
     def names(self) -> Iterable[str]:
-        return self._controller.image.topics
+        return self._cluster.image.topics
 
 
 class Coordinators:
@@ -102,7 +102,8 @@ class Coordinators:
         self,
         config: BrokerConfig,
         *,
-        controller: Controller,
+        cluster: ClusterState,
+        next_producer_id: Callable[[], Awaitable[ProducerId]],
         replicas: Replicas,
         runtime: Runtime,
         logs: LogServices,
@@ -111,11 +112,12 @@ class Coordinators:
         """`consumer_settings` gives those that count now."""
         self._config = config
         self._consumer_settings = consumer_settings
-        self._controller = controller
+        self._cluster = cluster
+        self._next_producer_id = next_producer_id
         self._replicas = replicas
         self._runtime = runtime
         self._logs = logs
-        self._topics = ImageTopics(controller, started_ms=runtime.clock.now_ms())
+        self._topics = ImageTopics(cluster, started_ms=runtime.clock.now_ms())
         self._partition_counts: dict[int, int] = {}
         """Partitions of a topic when this broker first asked, by the int of the topic's id."""
         self._group_counts = GroupCounts()
@@ -171,10 +173,10 @@ class Coordinators:
 
     def _has_partition(self, name: TopicPartition) -> bool:
         # Looked up at each call: a change replaces the image, and a marker may wait for hours.
-        return self._controller.image.has(name)
+        return self._cluster.image.has(name)
 
     def _partition_count(self, name: str) -> int:
-        topic = self._controller.image.topics.get(name)
+        topic = self._cluster.image.topics.get(name)
         if topic is None:
             return 0
         # CreatePartitions must not move the keys that are served; as in Kafka a restart does.
@@ -202,7 +204,7 @@ class Coordinators:
             from tailrace.coordinator.groups.modules import GroupMachine, settings_of_group
 
             def settings_of(group_id: str) -> ConsumerSettings:
-                own = self._controller.image.group_configs.get(group_id)
+                own = self._cluster.image.group_configs.get(group_id)
                 broker = self._consumer_settings()
                 return broker if own is None else settings_of_group(own, broker)
 
@@ -256,9 +258,7 @@ class Coordinators:
                 settings,
                 writer,
                 coordinator_epoch=epoch,
-                new_producer_id=lambda: self._runtime.threads.run(
-                    self._controller.next_producer_id
-                ),
+                new_producer_id=self._next_producer_id,
                 counts=self._transaction_counts,
             )
 

@@ -126,7 +126,7 @@ class Beginning:
             if known.partition_count <= PARTITIONS_MAX:
                 topics[name] = replace(known, partitions=tuple(range(known.partition_count)))
         self._found |= dict.fromkeys(name for name, _ in folders)
-        self.image = replace(self.image, topics=MappingProxyType(topics))
+        self.image = self.image.with_topics(topics)
 
     def records(
         self,

@@ -53,18 +53,17 @@ from tailrace.cluster.records import (
     remove_topic_record,
     topic_records,
 )
+from tailrace.cluster.state import DEFAULT_LISTENER, ClusterState
 from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.cluster.topic_rules import (
     InvalidPartitionsError,
     InvalidReplicationError,
-    ReservedTopicError,
     TakenNames,
     check_group_limit,
     check_partition_limit,
-    check_topic_name,
 )
 from tailrace.errors import StorageError
-from tailrace.model import METADATA_TOPIC, ProducerId, TopicPartition
+from tailrace.model import ProducerId, TopicPartition
 from tailrace.runtime.coalescing import Coalesced
 from tailrace.storage.config import log_config
 from tailrace.values import replace
@@ -76,7 +75,7 @@ RECORDS_AT_ONCE = 1000
 """Most records of a start that are written at once."""
 
 
-class Controller:
+class Controller(ClusterState):
     """Holds the current cluster image, and changes it."""
 
     def __init__(
@@ -89,12 +88,14 @@ class Controller:
         """The epoch of this broker's registration; -1 before it."""
         self.log = log
         """The log of the records; others only ask it."""
+        self.node_id = node.node_id
+        self.listener = DEFAULT_LISTENER
+        self.names = TakenNames()
         self._node = node
         self._chance = chance
         self._producer_ids = range(0)
         self._first: Callable[[], Iterable[RecordToWrite]] | None = None
         """The records that a new log begins with, as long as it has none."""
-        self._names = TakenNames()
         self._changing = threading.Lock()
         self._showing = threading.Lock()
         """For the image; held for no device, since the event loop takes it too."""
@@ -110,9 +111,19 @@ class Controller:
         return uuid.UUID(int=self._chance.getrandbits(128), version=4)
 
     @property
+    def metadata(self) -> MetadataImage:
+        """The whole state that the log has; newer than `image` while a change is made."""
+        return self.log.image
+
+    @property
     def features_epoch(self) -> int:
         """The offset of the metadata log up to which the image has the levels of features."""
         return max(self.log.end_offset - 1, 0)
+
+    @property
+    def kraft_version(self) -> int:
+        """The level of `kraft.version`."""
+        return self.log.kraft_version
 
     # -- plans --------------------------------------------------------------------------------
 
@@ -137,10 +148,7 @@ class Controller:
             TooManyPartitionsError: more than `PARTITIONS_MAX`.
             ConfigError: settings that do not exist, are out of range or contradict each other.
         """
-        check_topic_name(name)
-        if name == METADATA_TOPIC:
-            raise ReservedTopicError(f"Creation of internal topic {name} is prohibited.")
-        self._names.check_is_free(name, self.log.image.topic_ids)
+        self.check_new_name(name)
         count = self.defaults.partition_count if partition_count == -1 else partition_count
         if count < 1:
             raise InvalidPartitionsError(f"{count} partitions; a topic has at least 1")
@@ -214,17 +222,13 @@ class Controller:
         """Make the topics of these names in the image what the log says of them."""
         # A copy, and replaced whole: readers on the loop take no lock.
         with self._showing:
-            topics = dict(self.image.topics)
+            topics = {}
             for name in names:
                 state = self.log.image.topic(name)
-                topic = None
-                if state is not None:
-                    topic = topic_on_node(state, self.log.image, self._node.node_id)
-                if topic is None:
-                    topics.pop(name, None)
-                else:
-                    topics[name] = topic
-            self.image = replace(self.image, topics=MappingProxyType(topics))
+                topics[name] = (
+                    None if state is None else topic_on_node(state, self.log.image, self.node_id)
+                )
+            self.image = self.image.with_topics(topics)
 
     def change(self, topic: Topic) -> None:
         """Replace a topic by its planned version; after a crash it is the old or the new one.
@@ -262,7 +266,7 @@ class Controller:
         with self._changing:
             self._begin()
             image = self.log.image
-            levels = plan_levels(image, changes, node_id=self._node.node_id)
+            levels = plan_levels(image, changes, node_id=self.node_id)
             if is_dry_run:
                 return
             least = self.defaults.configs.get(MIN_INSYNC_REPLICAS, "1")
@@ -326,7 +330,7 @@ class Controller:
             while part := list(islice(rest, RECORDS_AT_ONCE)):
                 self._append(part)
             if self.log.end_offset > before:
-                self.image = image_on_node(self.log.image, self._node.node_id)
+                self.image = image_on_node(self.log.image, self.node_id)
 
     def bootstrap(self, records: Callable[[], Iterable[RecordToWrite]]) -> None:
         """Have the first change save what a new log begins with, which is served already."""

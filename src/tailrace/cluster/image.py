@@ -1,18 +1,19 @@
 """The cluster as clients see it: topics, settings of groups and features; an immutable value.
 
 All of it follows from the image of the metadata log (`metadata.image`), in the form that requests
-look up: partitions that this node has, and each topic's own settings beside it.
+look up: the partitions of each topic, and its own settings beside it. Of the combined role these
+are the partitions that this node has; a broker of a cluster knows all.
 """
 
 import uuid
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from tailrace.model import INTERNAL_TOPICS, TopicPartition
 from tailrace.storage.config import usable_configs
-from tailrace.values import dataclass, field
+from tailrace.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from tailrace.cluster.metadata.image import MetadataImage, TopicState
@@ -28,8 +29,8 @@ class Topic:
     name: str
     topic_id: uuid.UUID
     partitions: tuple[int, ...]
-    """Numbers of the partitions that this node has, rising; with gaps where other nodes had the
-    other partitions."""
+    """Numbers of the partitions, rising. In the combined role those that this node has, with gaps
+    where other nodes had the other partitions."""
     configs: Mapping[str, str]
     """The topic's own settings that have an effect here, as text."""
 
@@ -64,44 +65,78 @@ class ClusterImage:
     features: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Levels above 0, by feature."""
 
-    _by_id: Mapping[int, Topic] = field(init=False, repr=False, compare=False)
+    _by_id: Mapping[int, Topic] | None = field(default=None, repr=False, compare=False)
     """Topics by the int of their id, a lookup three times as fast as by UUID."""
 
     def __post_init__(self) -> None:
-        by_id = {topic.topic_id.int: topic for topic in self.topics.values()}
-        # The one way to set a field of a frozen value. It is made with the image and not when it is
-        # first asked for, since worker threads read images too.
-        object.__setattr__(self, "_by_id", by_id)
+        if self._by_id is None:
+            by_id = {topic.topic_id.int: topic for topic in self.topics.values()}
+            # The one way to set a field of a frozen value. It is made with the image and not when
+            # it is first asked for, since worker threads read images too.
+            object.__setattr__(self, "_by_id", by_id)
+        # `replace` with other topics would keep these; `with_topics` does not.
+        assert len(self._by_id or ()) == len(self.topics)
+
+    def with_topics(self, changed: Mapping[str, Topic | None]) -> "ClusterImage":
+        """The image with other topics of these names; None: there is none any more."""
+        # Copies of dicts, and no walk over the topics: a cluster has 10,000, a change has one.
+        topics, by_id = dict(self.topics), dict(self._by_id or {})
+        for name, topic in changed.items():
+            known = topics.get(name)
+            if known is not None:
+                del by_id[known.topic_id.int]
+            if topic is None:
+                topics.pop(name, None)
+            else:
+                topics[name] = by_id[topic.topic_id.int] = topic
+        return replace(self, topics=MappingProxyType(topics), _by_id=by_id)
 
     def has(self, partition: TopicPartition) -> bool:
         topic = self.topics.get(partition.topic)
         return topic is not None and topic.has(partition.partition)
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        assert self._by_id is not None
         return self._by_id.get(topic_id.int)
 
 
 def topic_on_node(state: "TopicState", image: "MetadataImage", node_id: int) -> Topic | None:
     """A topic of the metadata log, with the partitions of this node; None if it has none."""
     # Other nodes may have had the others: a directory of a larger Kafka cluster can be served.
-    numbers = tuple(
-        sorted(number for number, each in state.partitions.items() if node_id in each.replicas)
-    )
-    if not numbers:
+    numbers = (number for number, each in state.partitions.items() if node_id in each.replicas)
+    return _topic_of(state, image, numbers)
+
+
+def whole_topic(state: "TopicState", image: "MetadataImage") -> Topic | None:
+    """A topic of the metadata log, with all its partitions; None if it has none."""
+    return _topic_of(state, image, state.partitions)
+
+
+def image_on_node(image: "MetadataImage", node_id: int) -> ClusterImage:
+    """The image of the metadata log as a node without others shows it to clients."""
+    return _image_of(image, (topic_on_node(each, image, node_id) for each in image.topics.values()))
+
+
+def whole_image(image: "MetadataImage") -> ClusterImage:
+    """The image of the metadata log as a broker of a cluster shows it to clients."""
+    return _image_of(image, (whole_topic(each, image) for each in image.topics.values()))
+
+
+def _topic_of(state: "TopicState", image: "MetadataImage", numbers: Iterable[int]) -> Topic | None:
+    partitions = tuple(sorted(numbers))
+    if not partitions:
         return None
     return Topic(
         name=state.name,
         topic_id=state.topic_id,
-        partitions=numbers,
+        partitions=partitions,
         configs=usable_configs(image.configs_of(TOPIC_RESOURCE, state.name)),
     )
 
 
-def image_on_node(image: "MetadataImage", node_id: int) -> ClusterImage:
-    """The image of the metadata log as the clients of this node see it."""
-    found = (topic_on_node(state, image, node_id) for state in image.topics.values())
+def _image_of(image: "MetadataImage", topics: Iterable[Topic | None]) -> ClusterImage:
     return ClusterImage(
-        topics=MappingProxyType({topic.name: topic for topic in found if topic is not None}),
+        topics=MappingProxyType({topic.name: topic for topic in topics if topic is not None}),
         group_configs=group_configs_of(image),
         features=image.features,
     )

@@ -5,7 +5,8 @@ Pure; `controller` asks before it plans a change.
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from tailrace.errors import FatalError
 
@@ -20,6 +21,17 @@ GROUPS_MAX = 1_000
 """Most groups with settings of their own: they need not exist, and are kept in memory."""
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class NewTopic(NamedTuple):
+    """A topic that a broker needs, or that a client asks for by its name alone."""
+
+    name: str
+    partition_count: int = -1
+    """-1: the default of the cluster."""
+    replication_factor: int = -1
+    """-1: the default of the cluster."""
+    configs: Mapping[str, str] = MappingProxyType({})
 
 
 class InvalidTopicNameError(FatalError, ValueError):

@@ -77,15 +77,15 @@ def handle_api_versions(
     if header.api_version < ZERO_LEVELS_SINCE:
         # Kafka's broker leaves them out below v4 too (`alterFeatureLevel0`).
         supported = tuple(each for each in _SUPPORTED if each.min_version)
-    levels = dict(services.controller.image.features)
+    levels = dict(services.cluster.image.features)
     # Control records of the quorum have this level, so the image lacks it. Level 0 is not listed.
-    if (kraft_version := services.controller.log.kraft_version) > 0:
+    if (kraft_version := services.cluster.kraft_version) > 0:
         levels[KRAFT_VERSION] = kraft_version
     return ApiVersionsResponse(
         error_code=code,
         api_keys=_SERVED,
         supported_features=supported,
-        finalized_features_epoch=services.controller.features_epoch,
+        finalized_features_epoch=services.cluster.features_epoch,
         finalized_features=tuple(
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
             for name, level in levels.items()

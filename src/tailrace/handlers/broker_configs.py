@@ -157,7 +157,7 @@ async def alter_broker(
     if name:
         check_is_this_broker(services, name, kind="Node id")
     _check_names(services, changes)
-    image = services.controller.log.image
+    image = services.cluster.metadata
     stored = image.configs_of(ResourceType.BROKER, name)
     planned, faults = changed_configs(
         {} if is_replaced else stored, changes, declared=services.settings.declared, defaults={}
@@ -178,7 +178,7 @@ async def alter_broker(
     if planned == stored or is_dry_run:
         return
     make = partial(config_records, owner=ConfigResource(ResourceType.BROKER, name), wanted=planned)
-    await services.changes.on_device(partial(services.controller.write, make))
+    await services.changes.on_device(partial(services.own_controller.write, make))
     # After the write: settings that were refused by the device must not be in use.
     await services.settings.apply()
     named = ",".join(f"{key}={value}" for key, value in sorted(planned.items()))
@@ -236,7 +236,7 @@ def _check_insync(
     services: Services, name: str, *, before: Mapping[str, str], after: Mapping[str, str]
 ) -> None:
     """Check the setting that eligible leader replicas depend on (KIP-966), with Kafka's words."""
-    if not services.controller.image.features.get(ELIGIBLE_LEADERS):
+    if not services.cluster.image.features.get(ELIGIBLE_LEADERS):
         return
     old, new = before.get(MIN_INSYNC_REPLICAS), after.get(MIN_INSYNC_REPLICAS)
     # One value for the whole cluster, because eligible leaders are decided by the controller.
@@ -259,7 +259,7 @@ class _Layer(NamedTuple):
 
 def _layers(services: Services) -> tuple[_Layer, ...]:
     """The values of every source, the one that counts most first."""
-    image = services.controller.log.image
+    image = services.cluster.metadata
     return (
         _Layer(
             ConfigSource.DYNAMIC_BROKER,

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 def subscriptions(services: Services) -> list[str]:
     """The names of all subscriptions."""
-    configs = services.controller.log.image.configs
+    configs = services.cluster.metadata.configs
     return [each.name for each in configs if each.type == ResourceType.CLIENT_METRICS]
 
 
@@ -57,7 +57,7 @@ def subscription_entries(services: Services, name: str) -> Iterator[ConfigEntry]
     """
     if not name:
         raise InvalidRequestError("Client metrics subscription name must not be empty")
-    own = services.controller.log.image.configs_of(ResourceType.CLIENT_METRICS, name)
+    own = services.cluster.metadata.configs_of(ResourceType.CLIENT_METRICS, name)
     for key, setting in _SETTINGS.items():
         value = ConfigValue(key, setting.format(setting.default), ConfigSource.DEFAULT)
         if key in own:
@@ -82,7 +82,7 @@ async def alter_subscription(
         TooManyGroupsError: more than `SUBSCRIPTIONS_MAX`.
         StorageError: the device refused; nothing has changed.
     """
-    stored = services.controller.log.image.configs_of(ResourceType.CLIENT_METRICS, name)
+    stored = services.cluster.metadata.configs_of(ResourceType.CLIENT_METRICS, name)
     planned = {} if is_replaced else dict(stored)
     for each in changes:
         match each.operation:
@@ -106,7 +106,7 @@ async def alter_subscription(
         )
     owner = ConfigResource(ResourceType.CLIENT_METRICS, name)
     make = partial(config_records, owner=owner, wanted=planned)
-    await services.changes.on_device(partial(services.controller.write, make))
+    await services.changes.on_device(partial(services.own_controller.write, make))
     logger.info("client_metrics_configured name=%s", name)
 
 

@@ -74,7 +74,7 @@ def handle_describe_client_quotas(
             error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=str(error), entries=None
         )
     entries = []
-    for entity, quotas in services.controller.log.image.quotas.items():
+    for entity, quotas in services.cluster.metadata.quotas.items():
         names = dict(entity.parts)
         if _matches(parts, names, is_strict=request.strict):
             entries.append(
@@ -165,7 +165,7 @@ async def handle_alter_client_quotas(
             await services.changes.make(
                 METADATA_VERSION,
                 lambda: services.changes.on_device(
-                    partial(services.controller.write, partial(_records, allowed))
+                    partial(services.own_controller.write, partial(_records, allowed))
                 ),
             )
         except TailraceError as error:

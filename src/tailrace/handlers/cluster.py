@@ -112,10 +112,10 @@ async def _unregister(services: Services, broker_id: int) -> bool:
     if broker_id == services.node_id:
         raise InvalidRequestError(f"broker {broker_id} is this broker, which serves")
     # Looked up in the queue of changes: of two requests for one broker, one finds it gone.
-    if broker_id not in services.controller.log.image.brokers:
+    if broker_id not in services.cluster.metadata.brokers:
         return False
     make = partial(unregistration_records, broker_id=broker_id)
-    await services.changes.on_device(partial(services.controller.write, make))
+    await services.changes.on_device(partial(services.own_controller.write, make))
     return True
 
 
@@ -180,7 +180,7 @@ async def _change_features(
     services: Services, changes: dict[str, LevelChange], *, is_dry_run: bool
 ) -> None:
     await services.changes.on_device(
-        partial(services.controller.change_features, changes, is_dry_run=is_dry_run)
+        partial(services.own_controller.change_features, changes, is_dry_run=is_dry_run)
     )
     if not is_dry_run:
         named = ",".join(f"{name}={change.level}" for name, change in changes.items())

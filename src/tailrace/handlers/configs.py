@@ -83,7 +83,7 @@ class Alteration:
 
 def topic_entries(services: Services, topic: Topic) -> Iterator[ConfigEntry]:
     """Every setting of a topic: its own value, the broker's for topics, Kafka's default."""
-    defaults = services.controller.defaults
+    defaults = services.cluster.defaults
     for setting in TOPIC_SETTINGS:
         broker_name = setting.broker_name or setting.name
         default = setting.format(setting.default)
@@ -111,7 +111,7 @@ def find_topic(services: Services, name: str) -> Topic:
             "the name of the topic is empty; the defaults of all topics are settings of the broker"
         )
     check_topic_name(name)
-    topic = services.controller.image.topics.get(name)
+    topic = services.cluster.image.topics.get(name)
     if topic is None:
         raise UnknownPartitionError(f"The topic '{name}' does not exist.")
     return topic
@@ -277,10 +277,10 @@ async def _alter(
     match one.resource_type:
         case ResourceType.TOPIC:
             topic = find_topic(services, one.resource_name)
-            planned = services.controller.plan_configs(topic, changes, is_replaced=is_replaced)
+            planned = services.own_controller.plan_configs(topic, changes, is_replaced=is_replaced)
             if planned != topic and not is_dry_run:
                 await configure_topic(
-                    services.changes, services.controller, services.replicas, topic=planned
+                    services.changes, services.own_controller, services.replicas, topic=planned
                 )
         case ResourceType.GROUP | ResourceType.BROKER | ResourceType.CLIENT_METRICS:
             await _ALTER[ResourceType(one.resource_type)](

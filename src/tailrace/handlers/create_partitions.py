@@ -58,21 +58,21 @@ async def handle_create_partitions(
 async def _grow(
     services: Services, wanted: CreatePartitionsTopic, *, is_dry_run: bool
 ) -> CreatePartitionsTopicResult:
-    topic = services.controller.image.topics.get(wanted.name)
+    topic = services.cluster.image.topics.get(wanted.name)
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _result(wanted, code, f"there is no topic {wanted.name}")
     try:
         # Before the assignments are checked: a count that does not grow has no partitions to
         # assign.
-        planned = services.controller.plan_partitions(topic, wanted.count)
+        planned = services.own_controller.plan_partitions(topic, wanted.count)
         fault = _assignment_fault(services, topic, wanted)
         if fault is not None:
             return _result(wanted, ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
         if not is_dry_run:
             await add_partitions(
                 services.changes,
-                services.controller,
+                services.own_controller,
                 services.replicas,
                 topic=planned,
                 first_number=topic.partition_count,

@@ -76,7 +76,7 @@ async def handle_create_topics(
 
 def _partition_count(services: Services, wanted: CreatableTopic) -> int:
     count = len(wanted.assignments) or wanted.num_partitions
-    return services.controller.defaults.partition_count if count == -1 else max(count, 0)
+    return services.cluster.defaults.partition_count if count == -1 else max(count, 0)
 
 
 def _parts(
@@ -113,7 +113,7 @@ async def _create(
     try:
         if planned and not is_dry_run:
             await create_topics(
-                services.changes, services.controller, services.replicas, topics=planned
+                services.changes, services.own_controller, services.replicas, topics=planned
             )
     except TailraceError as error:
         # They were written together, so none of them exists now.
@@ -163,7 +163,7 @@ def _plan(services: Services, wanted: CreatableTopic) -> Topic:
             raise _RefusedError(*fault)
         count, replication = len(wanted.assignments), -1
     check_count(len(wanted.configs))
-    return services.controller.plan_topic(
+    return services.own_controller.plan_topic(
         wanted.name,
         partition_count=count,
         replication_factor=replication,

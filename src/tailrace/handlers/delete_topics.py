@@ -83,7 +83,9 @@ async def _delete(services: Services, state: DeleteTopicState) -> DeletableTopic
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refused(state, code, "no such topic")
     try:
-        await delete_topic(services.changes, services.controller, services.replicas, topic=topic)
+        await delete_topic(
+            services.changes, services.own_controller, services.replicas, topic=topic
+        )
     except TailraceError as error:
         return _refused(state, error_code(error), str(error))
     # Afterwards: a crash in between leaves offsets of an id that no topic has, which do not count.

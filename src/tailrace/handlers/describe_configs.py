@@ -216,7 +216,7 @@ def handle_list_config_resources(
     if not wanted <= RESOURCE_TYPES:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     make = partial(_list_resources, services, wanted)
-    image = services.controller.image
+    image = services.cluster.image
     is_long = len(image.topics) + len(image.group_configs) > PARTS_INLINE_MAX
     return LongAnswer(make) if is_long else make()
 
@@ -225,11 +225,11 @@ async def _list_resources(
     services: Services, wanted: frozenset[int]
 ) -> ListConfigResourcesResponse:
     names: dict[ResourceType, list[str]] = {
-        ResourceType.TOPIC: list(services.controller.image.topics),
+        ResourceType.TOPIC: list(services.cluster.image.topics),
         ResourceType.BROKER: [str(services.node_id)],
         ResourceType.BROKER_LOGGER: [str(services.node_id)],
         ResourceType.CLIENT_METRICS: subscriptions(services),
-        ResourceType.GROUP: list(services.controller.image.group_configs),
+        ResourceType.GROUP: list(services.cluster.image.group_configs),
     }
     slices = Slices()
     resources: list[ConfigResource] = []

@@ -42,7 +42,7 @@ def handle_describe_topic_partitions(
     make = partial(_describe_page, services, request)
     if len(request.topics) > PARTS_INLINE_MAX:
         return LongAnswer(make)
-    known = services.controller.image.topics
+    known = services.cluster.image.topics
     found = [known[each.name] for each in request.topics if each.name in known]
     return LongAnswer(make) if are_many(found if request.topics else known.values()) else make()
 
@@ -51,7 +51,7 @@ async def _describe_page(
     services: Services, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     slices = Slices()
-    topics = services.controller.image.topics
+    topics = services.cluster.image.topics
     first = request.cursor or Cursor(topic_name="", partition_index=0)
     wanted: dict[str, None] = {}
     for each in request.topics:

@@ -10,10 +10,8 @@ Not done: share groups are not served.
 
 from importlib import import_module
 
-from tailrace.cluster.topic_rules import TopicExistsError
-from tailrace.errors import TailraceError
+from tailrace.cluster.topic_rules import NewTopic
 from tailrace.handlers.services import Services, error_code
-from tailrace.handlers.topics import create_topics
 from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
@@ -70,64 +68,51 @@ async def _prepare(services: Services, kind: int) -> ErrorCode:
             groups = services.group_settings
             return await _create_once(
                 services,
-                OFFSETS_TOPIC,
+                NewTopic(
+                    OFFSETS_TOPIC,
+                    partition_count=groups.partition_count,
+                    configs={
+                        # Kafka's settings for this topic.
+                        "cleanup.policy": "compact",
+                        "compression.type": "producer",
+                        **segment_configs(groups.segment_bytes),
+                    },
+                ),
                 modules="tailrace.coordinator.groups.modules",
-                partition_count=groups.partition_count,
-                configs={
-                    # Kafka's settings for this topic.
-                    "compression.type": "producer",
-                    **segment_configs(groups.segment_bytes),
-                },
             )
         case CoordinatorKeyType.TRANSACTION:
             transactions = services.transaction_settings
             return await _create_once(
                 services,
-                TRANSACTIONS_TOPIC,
+                NewTopic(
+                    TRANSACTIONS_TOPIC,
+                    partition_count=transactions.partition_count,
+                    configs={
+                        "cleanup.policy": "compact",
+                        "compression.type": "uncompressed",
+                        **segment_configs(transactions.segment_bytes),
+                        # As in Kafka: an unclean leader would forget transactions that were
+                        # decided.
+                        "unclean.leader.election.enable": "false",
+                    },
+                ),
                 modules="tailrace.coordinator.transactions.modules",
-                partition_count=transactions.partition_count,
-                configs={
-                    "compression.type": "uncompressed",
-                    **segment_configs(transactions.segment_bytes),
-                    # As in Kafka: an unclean leader would forget transactions that were decided.
-                    "unclean.leader.election.enable": "false",
-                },
             )
         case _:
             # Kafka's code for an unknown type; share groups are type 2, from v6 on.
             return ErrorCode.INVALID_REQUEST
 
 
-async def _create_once(
-    services: Services, name: str, *, modules: str, partition_count: int, configs: dict[str, str]
-) -> ErrorCode:
-    async def create() -> None:
+async def _create_once(services: Services, topic: NewTopic, *, modules: str) -> ErrorCode:
+    # Every client asks at its start: a topic is made only for the first.
+    if topic.name not in services.cluster.image.topics:
         # Before the topic is there: its partitions import this too, but refuse clients meanwhile.
         await services.threads.run(lambda: import_module(modules))
-        await _create(services, name, partition_count=partition_count, configs=configs)
-
-    # Every client asks at its start: the change queue is entered only for the first.
-    if name not in services.controller.image.topics:
-        try:
-            await services.changes.make(name, create)
-        except TailraceError as error:
-            return error_code(error)
+        refused = await services.create_topics([topic])
+        if topic.name in refused:
+            return error_code(refused[topic.name])
     # A coordinator whose log is not made yet would have to be looked for elsewhere.
-    topic = services.controller.image.topics.get(name)
-    if topic is not None:
-        await services.replicas.new_logs.wait_for_each(name, topic.partitions)
+    made = services.cluster.image.topics.get(topic.name)
+    if made is not None:
+        await services.replicas.new_logs.wait_for_each(topic.name, made.partitions)
     return ErrorCode.NONE
-
-
-async def _create(
-    services: Services, name: str, *, partition_count: int, configs: dict[str, str]
-) -> None:
-    try:
-        topic = services.controller.plan_topic(
-            name,
-            partition_count=partition_count,
-            configs={"cleanup.policy": "compact", **configs},
-        )
-    except TopicExistsError:
-        return  # Another request was first.
-    await create_topics(services.changes, services.controller, services.replicas, topics=[topic])

@@ -68,10 +68,10 @@ async def alter_group(
         raise ConfigError(faults)
     if planned != current:
         # In a dry run too, which has to fail where the change would.
-        check_group_limit(group_id, services.controller.image.group_configs)
+        check_group_limit(group_id, services.cluster.image.group_configs)
         if not is_dry_run:
             await services.changes.on_device(
-                lambda: services.controller.configure_group(group_id, planned)
+                lambda: services.own_controller.configure_group(group_id, planned)
             )
             named = ",".join(f"{name}={value}" for name, value in sorted(planned.items()))
             logger.info("group_configured group=%s configs=%s", group_id, named)
@@ -82,4 +82,4 @@ def _configs_of(services: Services, group_id: str) -> Mapping[str, str]:
         raise InvalidRequestError(
             "the id of the group is empty; the defaults of all groups are settings of the broker"
         )
-    return services.controller.image.group_configs.get(group_id, {})
+    return services.cluster.image.group_configs.get(group_id, {})

@@ -38,7 +38,7 @@ async def handle_init_producer_id(
     try:
         # A block of ids is reserved on the device first. An id that is given twice would make the
         # log drop or refuse the second producer's records.
-        producer_id = await services.changes.on_device(services.controller.next_producer_id)
+        producer_id = await services.next_producer_id()
     except TailraceError as error:
         return InitProducerIdResponse(error_code=error_code(error))
     return InitProducerIdResponse(

@@ -112,7 +112,7 @@ async def _wanted(
     wanted: dict[str, set[int]] = {}
     for topic in request.topics:
         # As in Kafka, what does not exist is left out of the answer and is no error.
-        if topic.topic in services.controller.image.topics:
+        if topic.topic in services.cluster.image.topics:
             # Only numbers: freeing 100,000 pairs of name and number takes 15 ms.
             numbers = wanted.setdefault(topic.topic, set())
             await each_in_slices(topic.partitions, numbers.add, slices)
@@ -200,7 +200,7 @@ def _moved_topic(
 def _begin_move(
     services: Services, name: str, number: int, *, path: str
 ) -> AlterReplicaLogDirPartitionResult:
-    topic = services.controller.image.topics.get(name)
+    topic = services.cluster.image.topics.get(name)
     topic_id = None if topic is None else topic.topic_id
     partition, code = TopicPartition(name, number), ErrorCode.NONE
     try:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from tailrace.cluster.image import Topic
-from tailrace.cluster.topic_rules import ReservedTopicError
+from tailrace.cluster.topic_rules import NewTopic, ReservedTopicError, TopicExistsError
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import (
     CLUSTER_OPERATIONS,
@@ -29,7 +29,6 @@ from tailrace.handlers.services import (
     Services,
     error_code,
 )
-from tailrace.handlers.topics import create_topics
 from tailrace.model import TopicPartition
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
 from tailrace.protocol.errors import ErrorCode
@@ -62,7 +61,7 @@ def handle_metadata(
     describe = _describe_by_name if header.api_version in UNREADY_FOR_IDS else _describe_cluster
     make = partial(describe, services, request, wants_all=wants_all)
     if wants_all:
-        return LongAnswer(make) if are_many(services.controller.image.topics.values()) else make()
+        return LongAnswer(make) if are_many(services.cluster.image.topics.values()) else make()
     wanted = request.topics or ()
     # Counting the partitions of this many topics would itself take too long on the loop.
     if len(wanted) > LOOKUPS_MAX:
@@ -118,7 +117,7 @@ async def _describe_cluster(
 ) -> MetadataResponse:
     slices = Slices()
     if wants_all:
-        known = services.controller.image.topics.values()
+        known = services.cluster.image.topics.values()
         topics = [await _describe(services, request, topic, slices=slices) for topic in known]
     else:
         # Requests up to v3 have no such field, and cannot forbid it.
@@ -164,28 +163,25 @@ async def _find_or_create(
         )
     try:
         # The name is checked also if nothing is created: an invalid one is INVALID_TOPIC_EXCEPTION.
-        services.controller.plan_topic(wanted.name)
-        if not may_create:
-            return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        # Awaited, so that the answer has the topic. Kafka answers UNKNOWN_TOPIC_OR_PARTITION while
-        # its controller creates the topic, and clients ask again.
-        topic = await services.changes.make(wanted.name, partial(_create, services, wanted.name))
+        services.cluster.check_new_name(wanted.name)
     # A reserved name is no error for a reader: the topic is just not there.
     except ReservedTopicError:
         return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    except TopicExistsError:
+        pass  # It comes into the image just now.
     except TailraceError as error:
         return _missing(wanted.name, error_code(error))
+    if may_create:
+        # Awaited: a node that is its own controller has the topic in its answer. Another broker
+        # answers UNKNOWN_TOPIC_OR_PARTITION while the controller creates it (KIP-590), and clients
+        # ask again.
+        refused = await services.create_topics([NewTopic(wanted.name)])
+        if wanted.name in refused:
+            return _missing(wanted.name, error_code(refused[wanted.name]))
+        topic = services.cluster.image.topics.get(wanted.name)
+    if topic is None:
+        return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return await _describe(services, request, topic, slices=slices)
-
-
-async def _create(services: Services, name: str) -> Topic:
-    topic = services.controller.image.topics.get(name)
-    if topic is None:  # Another request may have created it meanwhile.
-        topic = services.controller.plan_topic(name)
-        await create_topics(
-            services.changes, services.controller, services.replicas, topics=[topic]
-        )
-    return topic
 
 
 def _missing(name: str, code: ErrorCode) -> MetadataResponseTopic:

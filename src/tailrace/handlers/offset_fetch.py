@@ -164,7 +164,7 @@ def _refused(group_id: str, code: ErrorCode) -> OffsetFetchResponseGroup:
 def _named(services: Services, topic: OffsetFetchRequestTopics, version: int) -> _Topic:
     if version < TOPIC_IDS_SINCE:
         return _Topic(topic.name, NO_UUID, topic.partition_indexes)
-    known = services.controller.image.topic_by_id(topic.topic_id)
+    known = services.cluster.image.topic_by_id(topic.topic_id)
     if known is None:
         unknown = ErrorCode.UNKNOWN_TOPIC_ID
         return _Topic("", topic.topic_id, topic.partition_indexes, unknown)
@@ -182,7 +182,7 @@ async def _of_all(
     # Before v10 there is no place for an id.
     ids = dict.fromkeys(indexes, NO_UUID)
     if version >= TOPIC_IDS_SINCE:
-        topics = services.controller.image.topics
+        topics = services.cluster.image.topics
         # As in Kafka a topic that is gone is left out: no id can name it.
         ids = {name: topics[name].topic_id for name in indexes if name in topics}
     return [_Topic(name, ids[name], tuple(sorted(indexes[name]))) for name in sorted(ids)]

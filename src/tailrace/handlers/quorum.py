@@ -48,7 +48,7 @@ def _described_quorum(services: Services, request: DescribeQuorumRequest) -> Des
             return DescribeQuorumResponsePartitionData(
                 partition_index=partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
-        log, now_ms = services.controller.log, services.clock.now_ms()
+        log, now_ms = services.own_controller.log, services.clock.now_ms()
         # Kafka, too, has the present for both times of the leader, though its schema says -1 for
         # the last fetch (KIP-836).
         voter = ReplicaState(
@@ -109,7 +109,7 @@ def _refuse_voters(
             f'The given id "{cluster_id}" doesn\'t match the cluster id "{services.cluster_id}"',
         )
     reason = "it has one node"
-    if services.controller.log.kraft_version == 0:
+    if services.cluster.kraft_version == 0:
         reason = "the kraft.version feature is 0"
     return (
         ErrorCode.UNSUPPORTED_VERSION,

@@ -140,7 +140,7 @@ def _wanted(
 ) -> Iterable[tuple[str, Iterable[int]]]:
     """The requested partitions by topic; all if the request names none."""
     if request.topic_partitions is None:
-        topics = services.controller.image.topics.values()
+        topics = services.cluster.image.topics.values()
         return ((topic.name, range(topic.partition_count)) for topic in topics)
     return ((topic.topic, topic.partitions) for topic in request.topic_partitions)
 

@@ -243,8 +243,8 @@ class RepeatedProduce:
         """The partition of a known request, if requests for it can be answered at once."""
         services = self._services
         # Each change of a topic makes a new image; until then a name stays right.
-        if self._image is not services.controller.image:
-            self._image = services.controller.image
+        if self._image is not services.cluster.image:
+            self._image = services.cluster.image
             self._names.clear()
         name = self._names.get(constant)
         if name is None:

@@ -45,7 +45,7 @@ def handle_describe_user_scram_credentials(
     Not done: logins; see SaslHandshake.
     """
     known: dict[str, list[CredentialInfo]] = {}
-    for owner, record in services.controller.log.image.scram.items():
+    for owner, record in services.cluster.metadata.scram.items():
         info = CredentialInfo(mechanism=owner.mechanism, iterations=record.iterations)
         known.setdefault(owner.name, []).append(info)
     # As in Kafka null and an empty list both mean all users.
@@ -125,7 +125,7 @@ async def handle_alter_user_scram_credentials(
             # Serialized with changes of `metadata.version`, which decides whether there are such
             # records.
             METADATA_VERSION,
-            lambda: services.changes.on_device(partial(services.controller.write, records)),
+            lambda: services.changes.on_device(partial(services.own_controller.write, records)),
         )
     except TailraceError as error:
         refused = dict.fromkeys(users, (error_code(error), error_message(error)))

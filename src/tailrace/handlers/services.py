@@ -1,6 +1,6 @@
 """The parts of the broker that handlers use, and helpers for most handlers."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -8,10 +8,12 @@ from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
 from tailrace.cluster.metadata.features import FeatureUpdateError
+from tailrace.cluster.state import ClusterState
 from tailrace.cluster.topic_rules import (
     InvalidPartitionsError,
     InvalidReplicationError,
     InvalidTopicNameError,
+    NewTopic,
     ReservedTopicError,
     TooManyGroupsError,
     TooManyPartitionsError,
@@ -27,7 +29,7 @@ from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.errors import ConfigError, DirectoryError, FatalError, TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions
-from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.model import IsolationLevel, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode, code_for
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
@@ -151,7 +153,16 @@ class Services:
     cluster_id: str
     endpoint: Callable[[], tuple[str, int]]
     """Host and port that clients connect to."""
-    controller: Controller
+    cluster: ClusterState
+    """The state of the cluster, to be read."""
+    controller: Controller | None
+    """Changes the cluster, if this node is its own controller; None: the controllers are others,
+    to which requests for changes are forwarded."""
+    create_topics: Callable[[Sequence[NewTopic]], Awaitable[Mapping[str, TailraceError]]]
+    """Creates topics that a client or a coordinator misses, or asks the controller to; the errors
+    of those that cannot be, by name. A topic that is not in the image afterwards is being made."""
+    next_producer_id: Callable[[], Awaitable[ProducerId]]
+    """A producer id that was never assigned before; raises StorageError if none can be reserved."""
     changes: TopicChanges
     """Serializes the changes of each topic; all changes of the cluster go through it."""
     threads: Threads
@@ -181,6 +192,13 @@ class Services:
     settings: BrokerSettings
 
     @property
+    def own_controller(self) -> Controller:
+        """The controller in this process, for handlers that run only where there is one."""
+        # Where there is none, requests for changes are forwarded before a handler gets them.
+        assert self.controller is not None
+        return self.controller
+
+    @property
     def consumer_settings(self) -> ConsumerSettings:
         """The settings of groups of the consumer protocol, some of which may change."""
         return self.consumer_settings_now()
@@ -192,7 +210,7 @@ class Services:
 
     def find_topic(self, name: str, topic_id: UUID) -> Topic | None:
         """A topic by its id if that is not zero, else by its name; None if there is none."""
-        image = self.controller.image
+        image = self.cluster.image
         # By its int: `UUID.__eq__` is a function in Python.
         return image.topic_by_id(topic_id) if topic_id.int else image.topics.get(name)
 
@@ -201,12 +219,12 @@ class Services:
         """Whether groups of the consumer protocol are served: by settings, and by the cluster."""
         # Their records need the feature: an older Kafka, which may get the directory back, does not
         # know them.
-        is_in_use = self.controller.image.features.get("group.version", 0) > 0
+        is_in_use = self.cluster.image.features.get("group.version", 0) > 0
         return self.consumer_settings.is_served and is_in_use
 
     def has_partition(self, name: TopicPartition) -> bool:
         """Whether a topic of the cluster has this partition, on whichever broker it is."""
-        topic = self.controller.image.topics.get(name.topic)
+        topic = self.cluster.image.topics.get(name.topic)
         return topic is not None and 0 <= name.partition < topic.partition_count
 
 

@@ -10,12 +10,15 @@ settings use it.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
+from tailrace.cluster.topic_rules import NewTopic
+from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services
 from tailrace.model import TopicPartition
 from tailrace.replication.replicas import Replicas
@@ -50,6 +53,30 @@ async def create_topics(
     controller.publish(*names)
     partition_count = sum(topic.partition_count for topic in topics)
     logger.info("topics_created names=%s partitions=%d", ",".join(names), partition_count)
+
+
+async def create_missing(
+    changes: TopicChanges,
+    controller: Controller,
+    replicas: Replicas,
+    *,
+    missing: Sequence[NewTopic],
+) -> Mapping[str, TailraceError]:
+    """Create topics that do not exist, as `Services.create_topics`; they are in the image then."""
+
+    async def create(wanted: NewTopic) -> None:
+        # Another request may have created it meanwhile.
+        if wanted.name not in controller.image.topics:
+            topic = controller.plan_topic(**wanted._asdict())
+            await create_topics(changes, controller, replicas, topics=[topic])
+
+    refused = {}
+    for wanted in missing:
+        try:
+            await changes.make(wanted.name, partial(create, wanted))
+        except TailraceError as error:
+            refused[wanted.name] = error
+    return refused
 
 
 def assignment_fault(services: Services, number: int, broker_ids: tuple[int, ...]) -> str | None:

@@ -48,7 +48,7 @@ async def handle_add_partitions_to_txn(
     Version notes: below v2 a fenced producer gets INVALID_PRODUCER_EPOCH; v4 has many transactions,
         to add their partitions or only to verify them (KIP-890).
     """
-    image = services.controller.image
+    image = services.cluster.image
 
     def check(partition: TopicPartition) -> ErrorCode:
         # Producers add `__consumer_offsets` by AddOffsetsToTxn; brokers may name it themselves
@@ -74,7 +74,7 @@ async def handle_add_offsets_to_txn(
         rules of AddPartitionsToTxn.
     Version notes: below v2 a fenced producer gets INVALID_PRODUCER_EPOCH.
     """
-    topic = services.controller.image.topics.get(OFFSETS_TOPIC)
+    topic = services.cluster.image.topics.get(OFFSETS_TOPIC)
     # Clients look for the coordinator of the group next, and that creates the topic.
     count = services.group_settings.partition_count if topic is None else topic.partition_count
     number = partition_of(request.group_id, count)

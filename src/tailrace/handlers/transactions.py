@@ -17,7 +17,7 @@ def coordinator_of(services: Services) -> TransactionCoordinator:
 
     async def new_producer_id() -> ProducerId:
         try:
-            return await services.changes.on_device(services.controller.next_producer_id)
+            return await services.next_producer_id()
         except StorageError as error:
             # Kafka's answer while the controller has given it no block of ids; producers retry it.
             raise CoordinatorLoadInProgressError(str(error)) from error

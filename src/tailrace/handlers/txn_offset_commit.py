@@ -141,7 +141,7 @@ async def _verified(
     """Whether the group is in the transaction; in v5 it is added."""
     is_adding = version >= ADDS_SINCE
     # It exists, as the shard of the group was found in it.
-    count = services.controller.image.topics[OFFSETS_TOPIC].partition_count
+    count = services.cluster.image.topics[OFFSETS_TOPIC].partition_count
     partition = TopicPartition(OFFSETS_TOPIC, partition_of(request.group_id, count))
     asked = AddPartitions(
         transactional_id=request.transactional_id,

@@ -301,7 +301,7 @@ async def test_a_topic_that_is_gone_has_no_id_to_be_named_by(
 ) -> None:
     """Versions that name topics by id leave its offsets out of those of the whole group."""
     services = await loaded(outside, *logs_of(1))
-    services.controller = SimpleNamespace(image=ClusterImage())
+    services.cluster = SimpleNamespace(image=ClusterImage())
     assert await commit_offsets(services, committing("g", 1)) == [ErrorCode.NONE]
     request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))
     header = HEADER._replace(api_version=version)

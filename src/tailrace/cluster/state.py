@@ -1,0 +1,234 @@
+"""The cluster as this node reads it, no matter which node changes it.
+
+    Controller        this node is its own controller, and its metadata log has the state
+    FollowedCluster   the controllers are other nodes, and this one follows their metadata log
+
+Handlers and coordinators read either through `ClusterState`. Nothing here waits, or changes the
+cluster.
+
+Invariant: each value that is read here is immutable and replaced whole, so a reader on a worker
+thread sees one state or the next.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from uuid import UUID
+
+from tailrace.cluster.image import (
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    ClusterImage,
+    Topic,
+    group_configs_of,
+    whole_image,
+    whole_topic,
+)
+from tailrace.cluster.metadata.image import (
+    ALL_BROKERS,
+    BROKER_RESOURCE,
+    ConfigResource,
+    ImageChange,
+    MetadataImage,
+)
+from tailrace.cluster.records import NO_BROKER_EPOCH, Endpoint
+from tailrace.cluster.topic_defaults import TopicDefaults
+from tailrace.cluster.topic_rules import ReservedTopicError, TakenNames, check_topic_name
+from tailrace.model import METADATA_TOPIC, TopicPartition
+from tailrace.values import replace
+
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records import PartitionRecord, RegisterBrokerRecord
+
+DEFAULT_LISTENER = "PLAINTEXT"
+
+
+class Leader(NamedTuple):
+    """The leader of a partition, as clients have to know it."""
+
+    node_id: int
+    """-1: the partition has none."""
+    epoch: int
+    endpoint: Endpoint | None
+    """The address for clients; None: the partition has no leader, or it is not alive."""
+
+
+class ClusterState(Protocol):
+    """The state of the cluster, by this node's knowledge of it."""
+
+    node_id: int
+    image: ClusterImage
+    """Topics, settings of groups and features, as requests look them up."""
+    defaults: TopicDefaults
+    broker_epoch: int
+    """The epoch of this broker's registration; -1 before it."""
+    listener: str
+    """Name of the listener that clients and other brokers connect to."""
+    names: TakenNames
+
+    @property
+    def metadata(self) -> MetadataImage:
+        """The whole state that the metadata log has."""
+        ...
+
+    @property
+    def features_epoch(self) -> int:
+        """The offset of the metadata log up to which the image has the levels of features."""
+        ...
+
+    @property
+    def kraft_version(self) -> int:
+        """The level of `kraft.version`, which the control records of the log have."""
+        ...
+
+    def check_new_name(self, name: str) -> None:
+        """Check the name of a topic that does not exist yet.
+
+        Raises:
+            InvalidTopicNameError: it is none, or differs from another only in dots and underscores.
+            ReservedTopicError: it is the name of Kafka's metadata log.
+            TopicExistsError: the name is taken.
+        """
+        check_topic_name(name)
+        if name == METADATA_TOPIC:
+            raise ReservedTopicError(f"Creation of internal topic {name} is prohibited.")
+        self.names.check_is_free(name, self.metadata.topic_ids)
+
+    # -- brokers ------------------------------------------------------------------------------
+
+    def alive_epoch(self, broker_id: int) -> int | None:
+        """The epoch of a broker's registration; None if it has none or is fenced."""
+        broker = self.metadata.brokers.get(broker_id)
+        return None if broker is None or broker.fenced else broker.broker_epoch
+
+    def is_shutting_down(self, broker_id: int) -> bool:
+        """Whether a broker hands its partitions over before it stops."""
+        broker = self.metadata.brokers.get(broker_id)
+        return broker is not None and broker.in_controlled_shutdown
+
+    def alive_brokers(self) -> "Sequence[RegisterBrokerRecord]":
+        """The brokers that are not fenced."""
+        return [each for each in self.metadata.brokers.values() if not each.fenced]
+
+    def endpoint(self, broker_id: int, listener: str | None = None) -> Endpoint | None:
+        """The address of an alive broker, on this node's listener or on another.
+
+        None if the broker is fenced, or has no such listener.
+        """
+        broker = self.metadata.brokers.get(broker_id)
+        if broker is None or broker.fenced:
+            return None
+        return endpoint_of(broker, listener or self.listener)
+
+    def rack_of(self, broker_id: int) -> str | None:
+        """The rack of an alive broker that clients can reach; None if it has none."""
+        return None if self.endpoint(broker_id) is None else self.metadata.brokers[broker_id].rack
+
+    # -- partitions ---------------------------------------------------------------------------
+
+    def partition(self, name: TopicPartition) -> "PartitionRecord | None":
+        """The state of a partition; None if there is no such partition."""
+        topic = self.metadata.topic(name.topic)
+        return None if topic is None else topic.partitions.get(name.partition)
+
+    def leader_of(self, name: TopicPartition) -> Leader | None:
+        """The leader that the image has for a partition; None if there is no such partition."""
+        state = self.partition(name)
+        if state is None:
+            return None
+        return Leader(state.leader, state.leader_epoch, self.endpoint(state.leader))
+
+
+class FollowedCluster(ClusterState):
+    """The state that the controllers of other nodes decide; `publish` brings the next one."""
+
+    def __init__(
+        self,
+        node_id: int,
+        *,
+        defaults: TopicDefaults,
+        listener: str = DEFAULT_LISTENER,
+        kraft_version: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`defaults` are those that the broker was started with."""
+        self.node_id = node_id
+        self.image = ClusterImage()
+        self.defaults = defaults
+        self.broker_epoch = NO_BROKER_EPOCH
+        self.listener = listener
+        self.names = TakenNames()
+        self._metadata = MetadataImage()
+        self._offset = -1
+        self._kraft_version = kraft_version
+
+    @property
+    def metadata(self) -> MetadataImage:
+        return self._metadata
+
+    @property
+    def features_epoch(self) -> int:
+        # As in Kafka's broker: the offset of the last record that the image has.
+        return max(self._offset, 0)
+
+    @property
+    def kraft_version(self) -> int:
+        return self._kraft_version()
+
+    def publish(self, image: MetadataImage, changed: ImageChange, *, offset: int) -> None:
+        """Show the image at an offset of the metadata log; on the event loop.
+
+        The time is that of what has changed since the image before.
+        """
+        self._metadata, self._offset = image, offset
+        self.image = self._next(image, changed)
+        of_brokers = {ALL_BROKERS, ConfigResource(BROKER_RESOURCE, str(self.node_id))}
+        if changed.configs is None or not of_brokers.isdisjoint(changed.configs):
+            self.defaults = self.defaults.with_state(image, self.node_id)
+
+    def _next(self, image: MetadataImage, changed: ImageChange) -> ClusterImage:
+        if changed.topics is None or changed.configs is None:
+            return whole_image(image)
+        # The same object where nothing in it has changed: a connection that remembers its last
+        # request looks whether it is the same.
+        shown = self.image
+        configured = {each.name for each in changed.configs if each.type == TOPIC_RESOURCE}
+        topics = _changed_topics(shown, image, changed.topics, configured=configured)
+        if topics:
+            shown = shown.with_topics(topics)
+        if any(each.type == GROUP_RESOURCE for each in changed.configs):
+            shown = replace(shown, group_configs=group_configs_of(image))
+        if changed.features:
+            shown = replace(shown, features=image.features)
+        return shown
+
+
+def endpoint_of(broker: "RegisterBrokerRecord", listener: str) -> Endpoint | None:
+    """The address that a broker has registered for a listener."""
+    # The names are few, and as in Kafka they are compared as they are written in upper case.
+    for each in broker.end_points:
+        if each.name == listener:
+            return Endpoint(each.host, each.port)
+    return None
+
+
+def _changed_topics(
+    shown: ClusterImage,
+    image: MetadataImage,
+    topic_ids: frozenset[UUID],
+    *,
+    configured: set[str],
+) -> Mapping[str, Topic | None]:
+    """The topics that look different in a new image, by name; None: there is none any more."""
+    names = set(configured)
+    for topic_id in topic_ids:
+        known, state = shown.topic_by_id(topic_id), image.topics.get(topic_id)
+        # Most changes are of leaders and of the ISR, which `metadata` alone has.
+        if known is None or state is None or known.partition_count != len(state.partitions):
+            names |= {each.name for each in (known, state) if each is not None}
+    topics = {}
+    for name in names:
+        # By name: another topic of this name may have come with the same image.
+        state = image.topic(name)
+        topic = None if state is None else whole_topic(state, image)
+        if topic != shown.topics.get(name):
+            topics[name] = topic
+    return topics
