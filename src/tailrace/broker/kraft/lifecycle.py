@@ -1,0 +1,497 @@
+"""`Lifecycle`: this broker's registration with the controllers, and its heartbeats (KIP-631).
+
+    STARTING ──caught up──► RECOVERY ──unfenced──► RUNNING ──controlled_shutdown──► PENDING_…
+       │  register, until one accepts        │ ready_to_unfence: logs are open            │
+       └─────────────────────────── close ───┴──────────────► SHUTTING_DOWN ◄─────────────┘
+
+One request is under way at a time, and each next one is a heartbeat if the broker is registered,
+else a registration: at once if something is to be said, else after `broker.heartbeat.interval.ms`.
+
+A controller fences a broker whose heartbeats stay away for `broker.session.timeout.ms`. Its leaders
+are elected elsewhere then, and the next heartbeat ends that. The broker itself serves on meanwhile:
+what it may not do, the others refuse.
+
+Beyond Kafka 4.3, whose broker warns for ever where the controllers do not know its registration any
+more (STALE_BROKER_EPOCH): this one registers again, with the same incarnation, since it is the same
+life of the process. If another broker has got its id meanwhile, the controllers refuse that.
+
+After a crash: the registration has ended with the session at the latest. The next start registers
+with a new incarnation, and with the epoch of the last orderly stop, if that was one.
+
+Not here: when the broker is ready to be unfenced, and what it does as its state changes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from typing import Final
+from uuid import UUID
+
+from tailrace.broker.kraft.channel import ControllerChannel, NoControllerError
+from tailrace.client.errors import (
+    AuthenticationError,
+    ClosedAdminError,
+    UnsupportedBrokerError,
+    error_words,
+)
+from tailrace.cluster.metadata.features import FEATURES, KRAFT_VERSION, KRAFT_VERSIONS, Feature
+from tailrace.config.settings import INT32_MAX, INT64_MAX, setting, settings_of
+from tailrace.errors import FatalError
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+from tailrace.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Listener,
+)
+from tailrace.protocol.messages.broker_registration import Feature as SupportedFeature
+from tailrace.storage.directories import NO_BROKER_EPOCH, LogDirectory
+from tailrace.values import dataclass
+
+logger = logging.getLogger(__name__)
+
+STARTING_PAUSE_S: Final = 0.01
+"""Pause between heartbeats while the broker catches up, which most often takes no time."""
+SHUTDOWN_PAUSE_S: Final = 0.05
+"""Pause after the first answer of a controlled shutdown: a few leaders are elected by then."""
+SHUTDOWN_TIMEOUT_S: Final = 300.0
+"""Longest time of a controlled shutdown; a constant in Kafka too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleConfig:
+    """Kafka's settings of a broker's registration; milliseconds."""
+
+    registration_timeout_ms: int = setting(
+        "initial.broker.registration.timeout.ms",
+        default=60_000,
+        low=0,
+        high=INT32_MAX,
+        text="How long a start waits until a controller has registered the broker.",
+    )
+    heartbeat_interval_ms: int = setting(
+        "broker.heartbeat.interval.ms",
+        default=2000,
+        low=1,
+        high=INT32_MAX,
+        text="Time between heartbeats to the active controller.",
+    )
+    directory_failure_timeout_ms: int = setting(
+        "log.dir.failure.timeout.ms",
+        default=30_000,
+        low=1,
+        high=INT64_MAX,
+        text="The broker stops if it cannot tell the controllers within this time that a log "
+        "directory has failed.",
+    )
+    rack: str = setting(
+        "broker.rack",
+        default="",
+        text="Rack of the broker, for the placement of replicas and for fetches from the nearest.",
+    )
+    controlled_shutdown: bool = setting(
+        "controlled.shutdown.enable",
+        default=True,
+        text="Whether a broker that stops has others become leaders of its partitions first.",
+    )
+
+
+LIFECYCLE_SETTINGS: Final = settings_of(LifecycleConfig)
+
+
+class BrokerState(IntEnum):
+    """The states of a broker, by Kafka's numbers."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    """It registers, and reads the cluster's metadata."""
+    RECOVERY = 2
+    """It has caught up with the metadata, and opens its logs; it is fenced."""
+    RUNNING = 3
+    """It has been unfenced."""
+    PENDING_CONTROLLED_SHUTDOWN = 6
+    """It waits until others lead its partitions."""
+    SHUTTING_DOWN = 7
+
+
+class RegistrationError(FatalError):
+    """No controller has registered the broker, which cannot start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """The data of a broker that registers; the same for its whole life."""
+
+    broker_id: int
+    cluster_id: str
+    incarnation: UUID
+    """A new id for each start: a registration with another one is of another broker."""
+    listeners: Sequence[Listener]
+    """The advertised addresses, those for other brokers included."""
+    directories: Collection[UUID]
+    """Ids of the log directories."""
+    previous_epoch: int = NO_BROKER_EPOCH
+    """See `previous_epoch`."""
+
+
+def previous_epoch(directories: Collection[LogDirectory], *, configured: int) -> int:
+    """The broker epoch of the last orderly stop; -1 if the last stop was none.
+
+    The controllers take the broker's replicas for complete then (KIP-966), so the marks of all
+    `configured` directories have to agree.
+    """
+    epochs = {each.broker_epoch if each.was_clean else NO_BROKER_EPOCH for each in directories}
+    # A directory that is left out may have been written to since.
+    if len(epochs) != 1 or len(directories) != configured:
+        return NO_BROKER_EPOCH
+    return epochs.pop()
+
+
+def supported_features(features: Mapping[str, Feature] = FEATURES) -> tuple[SupportedFeature, ...]:
+    """The levels of each feature that this release can be a broker with."""
+    return tuple(
+        SupportedFeature(
+            name=name, min_supported_version=each.lowest, max_supported_version=each.highest
+        )
+        # Also those of groups that are not served here: a new cluster of Kafka has them in use, and
+        # a controller refuses a broker that does not name a feature in use.
+        for name, each in {**features, KRAFT_VERSION: Feature(*KRAFT_VERSIONS)}.items()
+    )
+
+
+class Lifecycle:
+    """Registers this broker, and sends its heartbeats from `start` until `close`; for one loop."""
+
+    def __init__(
+        self,
+        channel: ControllerChannel,
+        registration: Registration,
+        config: LifecycleConfig,
+        *,
+        applied_offset: Callable[[], int],
+        cordoned: Callable[[], Collection[UUID] | None] = lambda: None,
+    ) -> None:
+        """`channel` is for this alone: a heartbeat must not wait for other requests.
+
+        `applied_offset` gives the offset of the last record of the metadata log that the broker has
+        applied. `cordoned` gives the ids of cordoned directories (KIP-1066), or None where the
+        level of `metadata.version` is below 30.
+        """
+        self.state = BrokerState.NOT_RUNNING
+        self.broker_epoch = NO_BROKER_EPOCH
+        """The epoch of the registration; another one after the controllers have lost it."""
+        self.caught_up = asyncio.Event()
+        """Set when the broker has read the metadata that there was when it registered."""
+        self.unfenced = asyncio.Event()
+        """Set when the broker was unfenced for the first time."""
+        self.is_fenced = True
+        """Whether the last heartbeat's answer said so."""
+        self.on_unfenced: Callable[[], None] = lambda: None
+        self.on_fenced: Callable[[], None] = lambda: None
+        """Called when an answer says so for the first time since the other."""
+        self.on_failed: Callable[[str], None] = lambda _: None
+        """Called where the broker has to stop, with the reason."""
+        self._channel = channel
+        self._registration = registration
+        self._config = config
+        self._applied_offset = applied_offset
+        self._cordoned = cordoned
+        self._is_registered = False
+        self._is_ready = False
+        self._directories: dict[UUID, bool] = {}
+        """Failed directories, and whether a controller knows it."""
+        self._timers: list[asyncio.TimerHandle] = []
+        self._soon = asyncio.Event()
+        """Set when something is to be said at once."""
+        self._may_stop = asyncio.Event()
+        """Set when the controller has approved the controlled shutdown."""
+        self._has_shutdown_answer = False
+        self._registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reason = ""
+        """Why the last request had no success; empty if it had."""
+        self._task: asyncio.Task[None] | None = None
+
+    # -- the broker's side --------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Register, and return when a controller has accepted; heartbeats follow.
+
+        Raises:
+            RegistrationError: none has within `initial.broker.registration.timeout.ms`, or they are
+                of another cluster.
+        """
+        self.state = BrokerState.STARTING
+        self._task = asyncio.ensure_future(self._run())
+        self._task.add_done_callback(self._ended)
+        try:
+            async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
+                await self._registered
+        except TimeoutError:
+            await self.close()
+            raise RegistrationError(
+                f"broker {self._registration.broker_id} was not registered within "
+                f"{self._config.registration_timeout_ms} ms "
+                "(initial.broker.registration.timeout.ms): "
+                f"{self._reason or 'no controller has answered'}"
+            ) from None
+        except BaseException:
+            await self.close()
+            raise
+
+    def ready_to_unfence(self) -> None:
+        """Ask to be unfenced: the logs are open, and the broker can lead and follow."""
+        self._is_ready = True
+        self._soon.set()
+
+    def failed_directory(self, directory: UUID) -> None:
+        """Tell the controllers that a log directory has failed, so that others lead its partitions.
+
+        If that does not succeed in time, `on_failed` is called: the broker must not stay the leader
+        of partitions that it cannot serve.
+        """
+        if directory in self._directories:
+            return
+        self._directories[directory] = False
+        self._soon.set()
+        after_s = self._config.directory_failure_timeout_ms / 1000
+        loop = asyncio.get_running_loop()
+        self._timers.append(loop.call_later(after_s, self._check_reported, directory))
+
+    def cordoned_changed(self) -> None:
+        """Tell the controllers at once which directories are cordoned now."""
+        if self._is_registered:
+            self._soon.set()
+
+    def register_again(self) -> None:
+        """Register once more, with the same incarnation.
+
+        Needed where the registration lacks directories, because it is older than the level of
+        `metadata.version` that has them.
+        """
+        self._is_registered = False
+        self._soon.set()
+
+    async def controlled_shutdown(self, *, timeout_s: float = SHUTDOWN_TIMEOUT_S) -> bool:
+        """Have others lead this broker's partitions; whether a controller has approved the stop.
+
+        False: the time is over, or the broker was never unfenced, and has nothing to hand over.
+        The broker still serves meanwhile. Its epoch is for the marks of the clean shutdown, in
+        either case: what the others have got since, the controllers know.
+        """
+        is_asked = self._config.controlled_shutdown and self.state is BrokerState.RUNNING
+        if not is_asked and self.state is not BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            return False
+        if is_asked:
+            logger.info("controlled_shutdown broker=%d", self._registration.broker_id)
+            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            self._soon.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._may_stop.wait()
+        except TimeoutError:
+            logger.warning(
+                "controlled_shutdown_unapproved after_s=%g consequence=%s",
+                timeout_s,
+                "partitions that this broker leads have no leader until its session is over",
+            )
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Send no more; the controllers fence the broker when its session is over."""
+        self.state = BrokerState.SHUTTING_DOWN
+        for each in self._timers:
+            each.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        self._registered.cancel()
+
+    # -- the controllers' side ----------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while self.state is not BrokerState.SHUTTING_DOWN:
+            # Before the request is made: what comes after that is not in it.
+            self._soon.clear()
+            step = self._beat if self._is_registered else self._register
+            try:
+                pause_s = await step()
+            except NoControllerError as error:
+                # The channel has a log line for that, which all its askers share.
+                pause_s = self._failed(str(error), level=logging.DEBUG)
+            except (UnsupportedBrokerError, AuthenticationError) as error:
+                # Both may pass: controllers are updated and get other passwords while we run.
+                pause_s = self._failed(str(error))
+            except ClosedAdminError:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._soon.wait()
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        logger.error("heartbeats_ended", exc_info=error)
+        if not self._registered.done():
+            self._registered.set_exception(error)
+        # Nobody would notice otherwise: the controllers fence it, and it would serve on for ever.
+        self.on_failed(f"heartbeats have ended: {error!r}")
+
+    def _failed(self, reason: str, *, level: int = logging.WARNING) -> float:
+        """Note why a request had no success; returns the pause before the next."""
+        # Once, not every two seconds for as long as the controllers are away.
+        if reason != self._reason:
+            what = "heartbeat_failed" if self._is_registered else "registration_failed"
+            logger.log(level, "%s broker=%d reason=%s", what, self._registration.broker_id, reason)
+        self._reason = reason
+        # Even if something is to be said: what fails at once would fail without an end.
+        self._soon.clear()
+        return self._interval_s
+
+    @property
+    def _interval_s(self) -> float:
+        return self._config.heartbeat_interval_ms / 1000
+
+    async def _register(self) -> float:
+        own = self._registration
+        request = BrokerRegistrationRequest(
+            broker_id=own.broker_id,
+            cluster_id=own.cluster_id,
+            incarnation_id=own.incarnation,
+            listeners=tuple(own.listeners),
+            features=supported_features(),
+            rack=self._config.rack or None,
+            log_dirs=tuple(sorted(own.directories)),
+            previous_broker_epoch=own.previous_epoch,
+        )
+        answer = await self._channel.ask(
+            request, BrokerRegistrationResponse, timeout_ms=self._config.heartbeat_interval_ms
+        )
+        if answer.error_code != ErrorCode.NONE:
+            reason = _registration_words(own, answer.error_code)
+            is_other_cluster = answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+            if is_other_cluster and not self._registered.done():
+                # No time heals it: one of the two has the wrong address or the wrong directories.
+                self._registered.set_exception(RegistrationError(reason))
+            return self._failed(reason)
+        # Of the same incarnation the epoch stays, and a new one is the offset of a later record.
+        if answer.broker_epoch < max(self.broker_epoch, 0):
+            return self._failed(
+                f"a controller has registered broker {own.broker_id} with epoch "
+                f"{answer.broker_epoch}, after {self.broker_epoch}: its metadata log has gone back"
+            )
+        logger.info("broker_registered broker=%d epoch=%d", own.broker_id, answer.broker_epoch)
+        self.broker_epoch, self._reason = answer.broker_epoch, ""
+        self._is_registered = True
+        if not self._registered.done():
+            self._registered.set_result(None)
+        return 0.0
+
+    async def _beat(self) -> float:
+        failed = tuple(sorted(self._directories))
+        # The controllers take null for what they know. Only a broker that has caught up knows its
+        # own setting, which may have been changed in the metadata.
+        cordoned = self._cordoned() if self.caught_up.is_set() else None
+        epoch = self.broker_epoch
+        request = BrokerHeartbeatRequest(
+            broker_id=self._registration.broker_id,
+            broker_epoch=epoch,
+            current_metadata_offset=self._applied_offset(),
+            want_fence=not self._is_ready,
+            want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+            offline_log_dirs=failed,
+            cordoned_log_dirs=None if cordoned is None else tuple(sorted(cordoned)),
+        )
+        # Of its own time: a heartbeat that comes later than the next one is due is worth nothing.
+        answer = await self._channel.ask(
+            request, BrokerHeartbeatResponse, timeout_ms=self._config.heartbeat_interval_ms
+        )
+        if answer.error_code == ErrorCode.STALE_BROKER_EPOCH:
+            return self._lost(epoch)
+        if answer.error_code != ErrorCode.NONE:
+            return self._failed(f"the controller answers {error_words(answer.error_code)}")
+        # Those of the request, not what has failed since: Kafka takes those for reported too
+        # (`currentOfflineDirs` is a view), and would not stop for them.
+        self._directories.update(dict.fromkeys(failed, True))
+        self._reason = ""
+        self._take_fencing(is_fenced=answer.is_fenced)
+        return self._next_state(answer, has_asked_to_stop=request.want_shut_down)
+
+    def _next_state(self, answer: BrokerHeartbeatResponse, *, has_asked_to_stop: bool) -> float:
+        """Move on with an answer; returns the pause before the next heartbeat."""
+        match self.state:
+            case BrokerState.STARTING:
+                if answer.is_caught_up:
+                    logger.info("broker_caught_up offset=%d", self._applied_offset())
+                    self.state = BrokerState.RECOVERY
+                    self.caught_up.set()
+                return STARTING_PAUSE_S
+            case BrokerState.RECOVERY if not answer.is_fenced:
+                self.state = BrokerState.RUNNING
+                self.unfenced.set()
+            case BrokerState.PENDING_CONTROLLED_SHUTDOWN if has_asked_to_stop:
+                if answer.should_shut_down:
+                    self._may_stop.set()
+                elif not self._has_shutdown_answer:
+                    self._has_shutdown_answer = True
+                    return SHUTDOWN_PAUSE_S
+        return self._interval_s
+
+    def _take_fencing(self, *, is_fenced: bool) -> None:
+        if is_fenced == self.is_fenced:
+            return
+        self.is_fenced = is_fenced
+        if is_fenced:
+            # Its session was over, or a controller has it shut down: others lead its partitions.
+            logger.warning("broker_fenced broker=%d", self._registration.broker_id)
+            self.on_fenced()
+        else:
+            logger.info("broker_unfenced broker=%d", self._registration.broker_id)
+            self.on_unfenced()
+
+    def _lost(self, epoch: int) -> float:
+        """Register again: the controllers do not know this registration any more."""
+        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+            # Nothing is led by a broker that is not registered, so there is nothing to wait for.
+            self._may_stop.set()
+            return self._interval_s
+        logger.warning(
+            "registration_lost broker=%d epoch=%d next=%s",
+            self._registration.broker_id,
+            epoch,
+            "it registers again; look who has unregistered it, or started another with its id",
+        )
+        self._take_fencing(is_fenced=True)
+        self._is_registered = False
+        return 0.0
+
+    def _check_reported(self, directory: UUID) -> None:
+        if not self._directories[directory]:
+            limit_ms = self._config.directory_failure_timeout_ms
+            self.on_failed(
+                f"no controller has taken the report that log directory {directory} has failed "
+                f"within {limit_ms} ms (log.dir.failure.timeout.ms)"
+            )
+
+
+def _registration_words(own: Registration, code: int) -> str:
+    """Why a controller refuses a registration, and what to do."""
+    advice = {
+        ErrorCode.INCONSISTENT_CLUSTER_ID: "the controllers are of another cluster than "
+        f"{own.cluster_id} (meta.properties); check the addresses of the controllers and log.dirs",
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION: "another broker with this id is alive, or was "
+        "until less than broker.session.timeout.ms ago",
+        ErrorCode.INVALID_REGISTRATION: "no directory may be that of another broker, and the "
+        "features must include those of the cluster",
+        ErrorCode.UNSUPPORTED_VERSION: "a feature of the cluster is at a level that this release "
+        "does not know; start a newer one",
+    }.get(ErrorCode(code) if code in set(ErrorCode) else ErrorCode.NONE)
+    words = f"the controllers refuse to register broker {own.broker_id}: {error_words(code)}"
+    return f"{words}; {advice}" if advice else words
