@@ -252,7 +252,7 @@ async def move_refused(outside: Outside, oracle: Oracle, refusal: Refusal, first
         new_id=lambda: uuid.UUID(int=next(ids)),
     )
     log = logs.create(PARTITION, topic_id=ID, config=CONFIG)
-    replicas.lead(log)
+    replicas.add(log)
 
     def produce() -> None:
         partition = replicas.get(PARTITION)

@@ -119,7 +119,7 @@ class Loading:
             topic = controller.image.topics[one.partition.topic]
             if topic is not one.topic:
                 log.config = log_config(topic.configs, controller.defaults.configs)
-            self._replicas.lead(log)
+            self._replicas.add(log)
             self._done_count += 1
             self._done_bytes += log.size
 

@@ -33,6 +33,7 @@ from tailrace.model import IsolationLevel, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode, code_for
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
+from tailrace.replication.leadership import NotReplicaError, StaleFollowerError
 from tailrace.replication.moves import (
     FolderNameError,
     LogDirNotFoundError,
@@ -42,6 +43,8 @@ from tailrace.replication.moves import (
 from tailrace.replication.partition import (
     DeletionPolicyError,
     FencedLeaderEpochError,
+    NotEnoughReplicasError,
+    NotLeaderError,
     UnknownLeaderEpochError,
     UnknownPartitionError,
 )
@@ -112,6 +115,11 @@ _CODES: dict[type[Exception], ErrorCode] = {
     InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
     CoordinatorFencedError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     UnknownPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    NotLeaderError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    StaleFollowerError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    # A reassignment that this leader has not seen yet: the follower asks again (KIP-320).
+    NotReplicaError: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    NotEnoughReplicasError: ErrorCode.NOT_ENOUGH_REPLICAS,
     DeletionPolicyError: ErrorCode.POLICY_VIOLATION,
     # KAFKA-4893: the suffix of a copy makes the name of a folder longer than 255 bytes.
     FolderNameError: ErrorCode.INVALID_TOPIC_EXCEPTION,

@@ -132,7 +132,7 @@ class Leadership:
         """Take the partition's state from the image; whether it is a new epoch.
 
         One that an answer to AlterPartition has brought before changes nothing. In a new epoch the
-        caller saves the epoch's first offset, `log_end`, before it answers anybody (KIP-320).
+        caller begins it at `log_end` in the log's epochs before it answers anybody (KIP-320).
         """
         # Also where it is the same state. Kafka takes it again, and forgets what it has proposed
         # since: the high watermark may then pass a member that the controller is about to let in.

@@ -3,7 +3,7 @@
     expect             the partition is in the metadata log; requests for it wait
     its log is made    on a worker thread: at once if a request waits for it, else when no
                        partitions have been added for a moment
-    lead               it is served
+    add                it is served
 
 The metadata log is the truth: after a crash the next start makes the logs that are missing. A log
 that no directory takes, as while disks are full, is tried again.
@@ -66,14 +66,14 @@ class NewLogs:
         threads: Threads,
         *,
         held: set[TopicPartition],
-        lead: Callable[[Log], None],
+        add: Callable[[Log], None],
         refuse: Callable[[TopicPartition, str], None],
     ) -> None:
-        """`held` has those that are expected; each is given to `lead` or, with why, to `refuse`."""
+        """`held` has those that are expected; each is given to `add` or, with why, to `refuse`."""
         self._logs = logs
         self._threads = threads
         self._held = held
-        self._lead = lead
+        self._add = add
         self._refuse = refuse
         self._put_off: dict[TopicPartition, _NewLog] = {}
         """To be made when no more are added, because no request waits for them."""
@@ -241,7 +241,7 @@ class NewLogs:
             if isinstance(log, Log):
                 # They may have changed while a thread has made the log.
                 log.config = new.config
-                self._lead(log)
+                self._add(log)
             else:
                 self._take_refusal(name, new, log)
 

@@ -1,7 +1,13 @@
-"""A partition on its leader: a log with the checks of leadership.
+"""A partition on one of its replicas: a log with the checks of leadership.
 
-One node leads every partition and is the only replica, so the high watermark is the log end offset,
-and the leader's own append satisfies `acks=all`.
+    lead(state)      the image names this broker as leader, alone or with followers
+    follow(state)    the image names another, or nobody: no appends, waiting requests end
+
+In a cluster of one node, which has no `ClusterView`, it leads alone from the start on.
+
+A leader that is the only replica has no `leadership`: the high watermark is the log end offset, and
+its own append satisfies `acks=all`. With followers `leadership` says where the high watermark is,
+and `acknowledged` waits for it.
 
 A device error of an append or a read is handled here before the caller gets it: a full disk is
 logged once and may recover, any other error takes the log directory out of service.
@@ -9,9 +15,10 @@ logged once and may recover, any other error takes the log directory out of serv
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, TypeVar
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tailrace.errors import (
     FatalError,
@@ -21,8 +28,17 @@ from tailrace.errors import (
     TailraceError,
 )
 from tailrace.model import NO_LEADER_EPOCH, AppendOrigin, LeaderEpoch, Offset, TopicPartition
+from tailrace.protocol.errors import ErrorCode
 from tailrace.replication.device_reads import DeviceReads
+from tailrace.replication.leadership import (
+    Brokers,
+    IsrChange,
+    Leadership,
+    NotReplicaError,
+    Rejection,
+)
 from tailrace.replication.waiting import Watched
+from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import CutMeanwhileError
 from tailrace.storage.appends import PlannedAppend
 from tailrace.storage.checked_appends import CheckedBatches, append_checked
@@ -34,10 +50,16 @@ from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
 from tailrace.storage.shrink import raise_log_start
 from tailrace.storage.verification import VerificationGuard
+from tailrace.values import dataclass
+
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records import PartitionRecord
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+NO_LEADER: Final = -1
 
 UP_TO_HIGH_WATERMARK: Final = Offset(-1)
 """The offset in DeleteRecords that means the high watermark."""
@@ -59,27 +81,292 @@ class DeletionPolicyError(FatalError, ValueError):
     """DeleteRecords for a topic whose `cleanup.policy` is `compact` alone."""
 
 
-class Partition:
-    """One partition that this broker leads."""
+class NotLeaderError(RetriableError):
+    """Another broker leads the partition, or none does now: the client must refresh its metadata.
 
-    def __init__(self, log: Log, *, on_failure: Callable[[OSError], None]) -> None:
+    NOT_LEADER_OR_FOLLOWER.
+    """
+
+
+class NotEnoughReplicasError(RetriableError):
+    """Fewer replicas are in sync than `min.insync.replicas`; nothing was appended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """The cluster, as the replicas of a broker know it."""
+
+    node_id: int
+    brokers: Brokers
+    has_partition: Callable[[TopicPartition], bool]
+    """Whether a topic of the cluster has this partition, on whichever broker it is."""
+    clock: Clock
+    lag_ms: int
+    """`replica.lag.time.max.ms`."""
+
+
+class Partition:
+    """One partition that this broker leads or follows."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        on_failure: Callable[[OSError], None],
+        cluster: ClusterView | None = None,
+        propose: "Callable[[Partition, IsrChange], None]" = lambda _, __: None,
+    ) -> None:
+        """`cluster` is None where this broker is all of it, and leads every partition.
+
+        `propose` asks the controller for a change of the ISR.
+        """
         self.log = log
-        # At least that of its last batch; `lead` raises it when the cluster's state is read.
+        # At least that of its last batch, until the cluster's state is read.
         self.leader_epoch = LeaderEpoch(max(log.epochs.latest, 0))
+        self.partition_epoch = -1
+        """The newest that `lead`, `follow` or an answer to AlterPartition has brought."""
+        self.is_leader = cluster is None
+        self.leader_id = NO_LEADER
+        """The leader as the newest state has it; -1: it has none."""
+        self.leadership: Leadership | None = None
+        """The followers, as their leader knows them; None: there are none, or it follows itself."""
+        self._cluster = cluster
+        self._propose_change = propose
         self._on_failure = on_failure
         """Takes the log directory out of service."""
         self._is_refused = False
         """Whether the last append failed because the disk was full."""
+        self._waiting: list[tuple[Offset, int, asyncio.Future[None]]] = []
+        """A heap of the log ends that acks=all waits for, each with a number of its own."""
+        self._waited_count = 0
         self.appended = Watched()
-        """Changes when records become readable, and when the partition is closed."""
+        """Changes when records become readable, for consumers or for followers, and when the role
+        ends: on anything that a waiting request may wait for."""
         self.takes_appends = asyncio.Event()
         """Not set for the short time in which a move completes; appends wait for it."""
         self.takes_appends.set()
 
-    def lead(self, epoch: LeaderEpoch) -> None:
-        """Lead in the epoch that the cluster's state has, from the next append on."""
+    # -- roles --------------------------------------------------------------------------------
+
+    def raise_epoch(self, epoch: LeaderEpoch) -> None:
+        """Lead alone in the epoch that the cluster's state has, from the next append on."""
         # The log may have a larger one, from a state that was lost, and epochs in a log only rise.
         self.leader_epoch = max(epoch, self.leader_epoch)
+
+    def lead(self, state: "PartitionRecord", *, now_ms: int) -> bool:
+        """Lead as the image says; whether a leadership begins, or a new epoch of it.
+
+        A state that is known already, also from an answer to AlterPartition, changes nothing. In a
+        new epoch of the same leader requests keep waiting for acknowledgements: its log was not
+        cut.
+        """
+        cluster = self._cluster
+        assert cluster is not None
+        if state.partition_epoch <= self.partition_epoch:
+            return False
+        is_new = not self.is_leader or state.leader_epoch > self.leader_epoch
+        self.is_leader, self.leader_id = True, state.leader
+        self.leader_epoch = LeaderEpoch(state.leader_epoch)
+        self.partition_epoch = state.partition_epoch
+        if is_new:
+            # Also without a record: a follower that has records of an epoch that this log does not
+            # know learns from it where to cut (KIP-320). In memory, as for appends: a start drops
+            # the entry of an epoch without records anyway, as Kafka's does.
+            self.log.epochs.assign(self.leader_epoch, self.log.end_offset)
+        if len(state.replicas) == 1:
+            self.leadership = None
+        else:
+            if self.leadership is None:
+                self.leadership = Leadership(
+                    cluster.node_id, cluster.brokers, lag_ms=cluster.lag_ms
+                )
+            self.leadership.lead(state, log_end=self.log.end_offset, now_ms=now_ms)
+        self.move_watermark(now_ms)
+        return is_new
+
+    def follow(self, state: "PartitionRecord") -> bool:
+        """Follow as the image says; whether it is another epoch than the one before.
+
+        A state that is known already changes nothing. Requests that wait for acknowledgements or
+        records end with a NotLeaderError.
+        """
+        if state.partition_epoch <= self.partition_epoch:
+            return False
+        is_new = self.partition_epoch < 0 or state.leader_epoch > self.leader_epoch
+        was_leader, self.is_leader, self.leadership = self.is_leader, False, None
+        self.leader_id, self.partition_epoch = state.leader, state.partition_epoch
+        self.leader_epoch = LeaderEpoch(state.leader_epoch)
+        if was_leader:
+            self.end(self._not_leader())
+        return is_new
+
+    def check_leader(self) -> None:
+        """Raises NotLeaderError where this broker does not lead."""
+        if not self.is_leader:
+            raise self._not_leader()
+
+    def _not_leader(self) -> NotLeaderError:
+        leader = "no broker" if self.leader_id < 0 else f"broker {self.leader_id}"
+        return NotLeaderError(
+            f"{self.name} is led by {leader} in leader epoch {self.leader_epoch}; refresh the "
+            "metadata"
+        )
+
+    def end(self, error: TailraceError) -> None:
+        """End what waits for acknowledgements with an error, and wake other waiting requests."""
+        waiting, self._waiting = self._waiting, []
+        for _, _, acknowledged in waiting:
+            if not acknowledged.done():
+                acknowledged.set_exception(error)
+                # Taken, since nobody waits any more where the client has gone.
+                acknowledged.exception()
+        self.appended.changed()
+
+    # -- replicas -----------------------------------------------------------------------------
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this broker leads as the only replica: what it appends is committed at once."""
+        return self.is_leader and self.leadership is None
+
+    def note_fetch(
+        self,
+        broker_id: int,
+        *,
+        broker_epoch: int,
+        offset: Offset,
+        log_start: Offset,
+        log_end: Offset,
+        now_ms: int,
+    ) -> None:
+        """A follower has fetched from `offset`, so that it has all before; after the read.
+
+        `log_end` is that of this log when the fetch was read. May move the high watermark, and
+        propose the follower as a member of the ISR.
+
+        Raises:
+            NotLeaderError: this broker does not lead.
+            NotReplicaError, StaleFollowerError: as `Leadership.note_fetch`.
+        """
+        self.check_leader()
+        leadership = self.leadership
+        if leadership is None:
+            raise NotReplicaError(
+                f"broker {broker_id} is not a replica of {self.name} in leader epoch "
+                f"{self.leader_epoch}, partition epoch {self.partition_epoch}"
+            )
+        is_news = leadership.note_fetch(
+            broker_id,
+            broker_epoch=broker_epoch,
+            offset=offset,
+            log_start=log_start,
+            log_end=log_end,
+            now_ms=now_ms,
+        )
+        # Before the high watermark moves: from now on the new member counts for it.
+        self._propose(
+            leadership.expand(broker_id, high_watermark=self.log.positions.high_watermark)
+        )
+        if is_news:
+            self.move_watermark(now_ms)
+
+    def check_followers(self, now_ms: int) -> None:
+        """Propose an ISR without the members that do not keep up."""
+        leadership = self.leadership
+        if leadership is not None:
+            self._propose(leadership.shrink(log_end=self.log.end_offset, now_ms=now_ms))
+            # A follower that was about to join, and has stopped, holds it up no more.
+            self.move_watermark(now_ms)
+
+    def _propose(self, change: IsrChange | None) -> None:
+        if change is not None:
+            self._propose_change(self, change)
+
+    def confirm(
+        self,
+        change: IsrChange,
+        isr: Iterable[int],
+        *,
+        leader_epoch: int,
+        partition_epoch: int,
+        now_ms: int,
+    ) -> None:
+        """The controller has made the change; the other arguments are those of its answer."""
+        leadership = self.leadership
+        if leadership is not None and leadership.confirm(
+            change, isr, leader_epoch=leader_epoch, partition_epoch=partition_epoch
+        ):
+            self.partition_epoch = leadership.partition_epoch
+            self.move_watermark(now_ms)
+
+    def reject(self, change: IsrChange, code: ErrorCode, *, now_ms: int) -> Rejection:
+        """The controller has refused the change; whether the caller sends it again."""
+        leadership = self.leadership
+        if leadership is None:
+            return Rejection.WAIT
+        rejection = leadership.reject(change, code)
+        if rejection is Rejection.UNDONE:
+            self.move_watermark(now_ms)
+        return rejection
+
+    def move_watermark(self, now_ms: int) -> None:
+        """Raise the leader's high watermark to where it is now; wakes what waits for it."""
+        log, leadership = self.log, self.leadership
+        found = log.end_offset
+        if leadership is not None:
+            found = leadership.high_watermark(
+                found, now_ms=now_ms, insync_min=log.config.min_insync_replicas
+            )
+        if log.advance_high_watermark(found):
+            self._acknowledge()
+            self.appended.changed()
+
+    def followed(self) -> None:
+        """Wake requests after a follower has changed its log or its high watermark."""
+        self.appended.changed()
+
+    def check_replicas(self) -> None:
+        """Check that enough replicas are in sync for an append with acks=all.
+
+        Raises:
+            NotEnoughReplicasError: they are fewer than `min.insync.replicas`.
+        """
+        leadership = self.leadership
+        if leadership is not None:
+            insync_min = leadership.effective_min(self.log.config.min_insync_replicas)
+            if len(leadership.isr) < insync_min:
+                raise NotEnoughReplicasError(
+                    f"{self.name} has {len(leadership.isr)} replicas in sync "
+                    f"({_listed(leadership.isr)}), and min.insync.replicas is {insync_min}"
+                )
+
+    def acknowledged(self, offset: Offset) -> asyncio.Future[None] | None:
+        """Wait until the high watermark is at `offset` or above; None: it is.
+
+        May be cancelled.
+
+        Raises (also from the future):
+            NotLeaderError: this broker does not lead, or not any more.
+            UnknownPartitionError, StorageError: the partition was deleted, its directory failed.
+        """
+        self.check_leader()
+        if offset <= self.log.positions.high_watermark:
+            return None
+        acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waited_count += 1
+        heappush(self._waiting, (offset, self._waited_count, acknowledged))
+        return acknowledged
+
+    def _acknowledge(self) -> None:
+        # Kafka asks for `min.insync.replicas` here once more, since another thread may have shrunk
+        # the ISR meanwhile (NOT_ENOUGH_REPLICAS_AFTER_APPEND). In one thread the high watermark
+        # cannot have moved below the minimum (KIP-966).
+        high_watermark = self.log.positions.high_watermark
+        while self._waiting and self._waiting[0][0] <= high_watermark:
+            _, _, acknowledged = heappop(self._waiting)
+            # Else its request has timed out, or its client has gone.
+            if not acknowledged.done():
+                acknowledged.set_result(None)
 
     @property
     def name(self) -> TopicPartition:
@@ -92,6 +379,8 @@ class Partition:
         self.log = log
         self._on_failure = on_failure
         self.appended.changed()
+
+    # -- records ------------------------------------------------------------------------------
 
     def append(
         self,
@@ -114,7 +403,8 @@ class Partition:
                 origin=origin,
                 guard=guard,
                 raises_epoch=raises_epoch,
-            )
+            ),
+            now_ms,
         )
 
     def append_planned(
@@ -124,7 +414,8 @@ class Partition:
         return self._append(
             lambda: self.log.append_planned(
                 planned, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard
-            )
+            ),
+            now_ms,
         )
 
     def append_built(
@@ -144,7 +435,8 @@ class Partition:
                 now_ms=now_ms,
                 guard=guard,
                 raises_epoch=raises_epoch,
-            )
+            ),
+            now_ms,
         )
 
     def append_checked(self, batches: CheckedBatches, *, now_ms: int) -> bool:
@@ -158,26 +450,32 @@ class Partition:
         except (TailraceError, OSError):
             return False
         if is_done:
-            self._note_appended()
+            self._note_appended(now_ms)
         return is_done
 
-    def _append(self, append: Callable[[], LogAppendInfo]) -> LogAppendInfo:
+    def _append(self, append: Callable[[], LogAppendInfo], now_ms: int) -> LogAppendInfo:
+        # Asked again here, where the append is: who led when a request came may follow by now.
+        if not self.is_leader:
+            raise self._not_leader()
         try:
             appended = append()
         except OSError as error:
             self.failed(error)
             raise
-        self._note_appended()
+        self._note_appended(now_ms)
         return appended
 
-    def _note_appended(self) -> None:
-        # The leader is the only in-sync replica, so what it has appended is committed. This is the
-        # one place that says so: with followers the high watermark is the smallest log end of the
-        # replicas in sync, and moves when they fetch.
-        self.log.advance_high_watermark(self.log.end_offset)
+    def _note_appended(self, now_ms: int) -> None:
+        if self.leadership is None:
+            # Nobody else has to have it, so what is appended is committed.
+            self.log.advance_high_watermark(self.log.end_offset)
+        else:
+            # It moves when they fetch; at once where this leader is the ISR.
+            self.move_watermark(now_ms)
         if self._is_refused:
             logger.info("append_recovered path=%s", self.log.folder.path)
             self._is_refused = False
+        # Followers read up to the log end.
         self.appended.changed()
 
     def read(
@@ -340,3 +638,7 @@ class Partition:
         elif not self._is_refused:
             logger.error("append_refused reason=%s", unusable(self.log.folder.path, error))
             self._is_refused = True
+
+
+def _listed(members: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(members)))

@@ -1,12 +1,23 @@
-"""All partitions of this broker, by name."""
+"""All partitions of this broker, by name.
 
+In a cluster of one node every log that is added is led. Else `assign` says which are led and which
+follow, and what changes, in the order of the images; a log that is not there yet is made.
+"""
+
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from tailrace.errors import StorageError
 from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.replication.new_logs import NewLogs
-from tailrace.replication.partition import Partition, UnknownPartitionError
+from tailrace.replication.partition import (
+    ClusterView,
+    NotLeaderError,
+    Partition,
+    UnknownPartitionError,
+)
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.threads import Threads
 from tailrace.storage.config import LogConfig
@@ -14,6 +25,10 @@ from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.values import dataclass
+
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records import PartitionRecord
+    from tailrace.replication.leadership import IsrChange
 
 CompactionEnd = Callable[[TopicPartition], None]
 """Called with a partition whose settings no longer enable compaction."""
@@ -30,13 +45,24 @@ class ReplicaStatistics:
 
 
 class Replicas:
-    """The partitions that this broker leads, over the logs of its directories."""
+    """The partitions that this broker leads or follows, over the logs of its directories."""
 
     def __init__(
-        self, logs: LogManager, threads: Threads, *, verifies_transactions: bool = False
+        self,
+        logs: LogManager,
+        threads: Threads,
+        *,
+        verifies_transactions: bool = False,
+        cluster: ClusterView | None = None,
     ) -> None:
-        """`verifies_transactions`: a transaction begins in a log only with a guard."""
+        """`verifies_transactions`: a transaction begins in a log only with a guard.
+
+        `cluster` is None where this broker is all of it.
+        """
         self._logs = logs
+        self._cluster = cluster
+        self._assigned: dict[TopicPartition, PartitionRecord] = {}
+        """The newest state of partitions whose logs are not there yet."""
         self._verifies_transactions = verifies_transactions
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, str] = {}
@@ -45,19 +71,24 @@ class Replicas:
         self.held: set[TopicPartition] = set()
         """Partitions whose appends wait for a short time; see `holding` and `new_logs`."""
         self.new_logs = NewLogs(
-            logs, threads, held=self.held, lead=self.lead, refuse=self.set_offline
+            logs, threads, held=self.held, add=self.add, refuse=self.set_offline
         )
-        """Partitions whose logs are not made yet. They are led: requests for them wait."""
+        """Partitions whose logs are not made yet: requests for them wait."""
         self.on_compaction_end: CompactionEnd = lambda _: None
         self.on_led: Callable[[TopicPartition], None] = lambda _: None
-        """Called with a partition that is served from now on."""
+        """Called with a partition that this broker leads from now on, or in a new epoch."""
         self.on_gone: Callable[[TopicPartition], None] = lambda _: None
-        """Called with a partition that is not served any more."""
+        """Called with a partition that it does not lead any more."""
+        self.on_followed: Callable[[Partition], None] = lambda _: None
+        """Called with a partition that it follows from now on, or in a new epoch."""
+        self.on_isr_change: Callable[[Partition, IsrChange], None] = lambda _, __: None
+        """Called with what a partition proposes to the controller; the answer goes to its `confirm`
+        or `reject`."""
         self.on_rolled: Callable[[Log], None] = lambda _: None
         """Called with a log that has rolled a new segment."""
 
     def get(self, name: TopicPartition) -> Partition | None:
-        """A partition that this broker leads, or None; an offline one refuses every call."""
+        """A partition in either role, or None; an offline one refuses every call."""
         return self._partitions.get(name)
 
     def is_offline(self, name: TopicPartition) -> bool:
@@ -66,8 +97,14 @@ class Replicas:
 
     def is_led(self, name: TopicPartition) -> bool:
         """Whether this broker leads the partition, and can serve it, perhaps a little later."""
-        is_ours = name in self._partitions or name in self.new_logs
-        return is_ours and name not in self._offline
+        if name in self._offline:
+            return False
+        partition, state = self._partitions.get(name), self._assigned.get(name)
+        if partition is not None:
+            return partition.is_leader
+        if state is not None:
+            return self._cluster is not None and state.leader == self._cluster.node_id
+        return name in self.new_logs
 
     def statistics(self) -> ReplicaStatistics:
         """Partitions right now."""
@@ -77,37 +114,106 @@ class Replicas:
         )
 
     def find(self, name: TopicPartition) -> Partition:
-        """A partition that can be served.
+        """A partition that this broker leads.
+
+        Raises:
+            NotLeaderError: another broker leads it, or none does.
+            StorageError, UnknownPartitionError: as `find_replica`.
+        """
+        partition = self.find_replica(name)
+        if not partition.is_leader:
+            partition.check_leader()
+        return partition
+
+    def find_replica(self, name: TopicPartition) -> Partition:
+        """A partition that can be served, in either role.
 
         Raises:
             StorageError: its log directory has failed.
-            UnknownPartitionError: this broker has no such partition.
+            NotLeaderError: other brokers have it.
+            UnknownPartitionError: there is no such partition.
         """
-        # Not UnknownPartitionError: clients would look for another leader, and there is none.
+        # Not UnknownPartitionError: the partition is here, for all that this broker knows.
         reason = self._offline.get(name)
         if reason is not None:
             raise StorageError(f"{name} is offline: {reason}")
         partition = self._partitions.get(name)
         if partition is None:
+            # The metadata of the client is older than the image, and lets it ask here.
+            if self._cluster is not None and self._cluster.has_partition(name):
+                raise NotLeaderError(f"{name} is not on this broker; refresh the metadata")
             raise UnknownPartitionError(f"{name} is not on this broker")
         return partition
 
-    def lead(self, log: Log) -> None:
-        """Serve the partition of an open log."""
-        home = self._logs.home_of(log)
+    def add(self, log: Log) -> None:
+        """Serve the partition of an open log, in the role that it has."""
+        name, home = log.partition, self._logs.home_of(log)
         if home.failure is None:
-            self._offline.pop(log.partition, None)  # No directory took the log before.
+            self._offline.pop(name, None)  # No directory took the log before.
         log.on_rolled = self._note_rolled
         log.producers.verifications.is_required = self._verifies_transactions
-        self._partitions[log.partition] = Partition(
-            log, on_failure=lambda error: self._logs.fail(home, error)
+        partition = self._partitions[name] = Partition(
+            log,
+            on_failure=lambda error: self._logs.fail(home, error),
+            cluster=self._cluster,
+            propose=self._propose,
         )
-        self.on_led(log.partition)
+        state = self._assigned.pop(name, None)
+        if self._cluster is None:
+            self.on_led(name)
+        elif state is not None:
+            self._take(self._cluster, partition, state)
+
+    def assign(
+        self,
+        name: TopicPartition,
+        topic_id: uuid.UUID,
+        state: "PartitionRecord",
+        *,
+        config: LogConfig,
+    ) -> None:
+        """Lead or follow a partition as the image says; its log is made if there is none.
+
+        A partition of that name with another topic id is closed before. States come in the order of
+        their images; one that is known already changes nothing.
+        """
+        assert self._cluster is not None
+        partition = self._partitions.get(name)
+        if name in self._offline:
+            # Its directory has failed, or a full one refuses the log: `add` takes the state then.
+            self._assigned[name] = state
+        elif partition is not None:
+            self._take(self._cluster, partition, state)
+        else:
+            self._assigned[name] = state
+            if name not in self.new_logs:
+                self.new_logs.expect([name], topic_id=topic_id, config=config)
+
+    def _take(self, cluster: ClusterView, partition: Partition, state: "PartitionRecord") -> None:
+        if state.leader == cluster.node_id:
+            if partition.lead(state, now_ms=cluster.clock.now_ms()):
+                self.on_led(partition.name)
+            return
+        was_leader = partition.is_leader
+        is_new = partition.follow(state)
+        if was_leader and not partition.is_leader:
+            self.on_gone(partition.name)
+        if is_new:
+            self.on_followed(partition)
+
+    async def check_followers(self, now_ms: int) -> None:
+        """Propose changes of the ISR for members that do not keep up; call it each half lag."""
+        slices = Slices()
+        for name in tuple(self._partitions):
+            partition = self._partitions.get(name)
+            if partition is not None and name not in self._offline:
+                partition.check_followers(now_ms)
+            await slices.turn()
 
     def set_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> None:
         """Lead partitions in these epochs, which are those of the cluster's state."""
         for name, partition in self._partitions.items():
-            partition.lead(LeaderEpoch(epochs.get(name, 0)))
+            partition.raise_epoch(LeaderEpoch(epochs.get(name, 0)))
 
     def exchange(self, name: TopicPartition, log: Log) -> None:
         """Replace the log of a partition by its moved copy; waiting fetches are woken."""
@@ -133,6 +239,10 @@ class Replicas:
         partition = self._partitions.get(name)
         if partition is not None:
             await partition.takes_appends.wait()
+
+    def _propose(self, partition: Partition, change: "IsrChange") -> None:
+        # Looked up at each call, as `on_rolled`.
+        self.on_isr_change(partition, change)
 
     def _note_rolled(self, log: Log) -> None:
         # Looked up at each call: `on_rolled` is set after the first logs are opened.
@@ -175,14 +285,18 @@ class Replicas:
         partition.log.config = config
         if was_compacted and not config.is_compacted:
             self.on_compaction_end(partition.log.partition)
+        if self._cluster is not None and partition.is_leader:
+            # `min.insync.replicas` may be lower.
+            partition.move_watermark(self._cluster.clock.now_ms())
 
     def set_offline(self, name: TopicPartition, reason: str) -> None:
         """Answer requests for a partition with a storage error from now on, waiting ones too."""
         self._offline[name] = reason
         partition = self._partitions.get(name)
         if partition is not None:
-            partition.appended.changed()
-            self.on_gone(name)
+            partition.end(StorageError(f"{name} is offline: {reason}"))
+            if partition.is_leader:
+                self.on_gone(name)
 
     def directory_failed(self, directory: DirectoryLogs) -> None:
         for log in directory:
@@ -198,9 +312,11 @@ class Replicas:
         """
         # Now, since the rename may run on a thread: no request may find the log then.
         self._offline.pop(name, None)
+        self._assigned.pop(name, None)
         partition = self._partitions.pop(name, None)
         rest = self._logs.take_out(name, unique_id)
         if partition is not None:
-            partition.appended.changed()
-            self.on_gone(name)
+            partition.end(UnknownPartitionError(f"{name} is not on this broker any more"))
+            if partition.is_leader:
+                self.on_gone(name)
         return rest

@@ -24,6 +24,7 @@ from tailrace.errors import (
 from tailrace.handlers import services
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import UnsupportedMagicError
+from tailrace.replication.follower_log import MisplacedAnswerError
 from tailrace.storage.cleaner.rewrite import CleaningAbortedError, SegmentOverflowError
 
 ROOMS = (tailrace.storage, tailrace.records, tailrace.cluster, tailrace.replication)
@@ -35,6 +36,8 @@ NOT_MET = {
     MissingExtraError,
     # `plan_append` answers it as InvalidRecordError.
     UnsupportedMagicError,
+    # Followers ask again.
+    MisplacedAnswerError,
 }  # fmt: skip
 UNKNOWN_ON_PURPOSE = {
     "UnexpectedAppendOffsetError", "UnreadableRecordsError", "MetadataFaultError"

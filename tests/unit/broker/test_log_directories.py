@@ -354,7 +354,7 @@ def test_statistics_count_the_partitions_of_a_failed_directory_as_offline() -> N
     replicas = Replicas(logs, InlineThreads())
     logs.on_failure = replicas.directory_failed
     for number in range(4):
-        replicas.lead(create(logs, TopicPartition("t", number)))
+        replicas.add(create(logs, TopicPartition("t", number)))
     assert replicas.statistics() == ReplicaStatistics(partition_count=4, offline_count=0)
     logs.fail(logs.directories[0], OSError("gone"))
     assert replicas.statistics() == ReplicaStatistics(partition_count=2, offline_count=2)

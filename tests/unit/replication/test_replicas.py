@@ -1,0 +1,144 @@
+"""The roles of a broker's partitions, as the images of its cluster assign them."""
+
+from uuid import UUID
+
+import pytest
+
+from tailrace.errors import StorageError
+from tailrace.model import Offset, TopicPartition
+from tailrace.protocol.metadata_records import PartitionRecord
+from tailrace.replication.partition import ClusterView, NotLeaderError, UnknownPartitionError
+from tailrace.replication.replicas import Replicas
+from tailrace.testing import Outside
+from tests.unit.storage.builders import settings
+from tests.unit.storage.test_manager import manager
+
+ME, SECOND = 1, 2
+TOPIC_ID = UUID(int=1)
+FIRST = TopicPartition("t", 0)
+
+
+class Cluster:
+    """Two brokers, of which this is the first, with partitions 0 to 9 of one topic."""
+
+    def __init__(self, outside: Outside) -> None:
+        self.logs = manager(outside.files, "data")
+        self.replicas = Replicas(
+            self.logs,
+            outside.threads,
+            cluster=ClusterView(
+                node_id=ME,
+                brokers=self,
+                has_partition=lambda name: name.partition < 10,
+                clock=outside.clock,
+                lag_ms=30_000,
+            ),
+        )
+        self.logs.on_failure = self.replicas.directory_failed
+        self.events: list[tuple[str, int]] = []
+        self.replicas.on_led = lambda name: self.events.append(("led", name.partition))
+        self.replicas.on_gone = lambda name: self.events.append(("gone", name.partition))
+        self.replicas.on_followed = lambda each: self.events.append(
+            ("followed", each.name.partition)
+        )
+        self.epoch = 0
+
+    def alive_epoch(self, broker_id: int) -> int | None:
+        return 100 * broker_id
+
+    def is_shutting_down(self, broker_id: int) -> bool:  # noqa: ARG002 - nobody shuts down here
+        return False
+
+    def assign(self, leader: int, name: TopicPartition = FIRST) -> None:
+        """The next image, in which the leader of a partition is another one."""
+        self.epoch += 1
+        state = PartitionRecord(
+            partition_id=name.partition,
+            topic_id=TOPIC_ID,
+            replicas=(ME, SECOND),
+            isr=(ME, SECOND),
+            removing_replicas=(),
+            adding_replicas=(),
+            leader=leader,
+            leader_epoch=self.epoch,
+            partition_epoch=self.epoch,
+            directories=(),
+        )
+        self.replicas.assign(name, TOPIC_ID, state, config=settings())
+
+    def taken(self) -> list[tuple[str, int]]:
+        events, self.events = self.events, []
+        return events
+
+
+async def test_a_partition_takes_its_role_when_its_log_is_made(outside: Outside) -> None:
+    """The newest of the images that come meanwhile counts."""
+    cluster = Cluster(outside)
+    cluster.assign(SECOND)
+    assert not cluster.replicas.is_led(FIRST)
+    cluster.assign(ME)
+    assert cluster.replicas.is_led(FIRST)
+    assert not cluster.taken()
+    await cluster.replicas.new_logs.wait_for(FIRST)
+    assert cluster.taken() == [("led", 0)]
+    assert cluster.replicas.find(FIRST).leader_epoch == 2
+
+
+async def test_leadership_goes_and_comes_back(outside: Outside) -> None:
+    """Each new epoch is reported, and `find` gives only what this broker leads."""
+    cluster = Cluster(outside)
+    cluster.assign(ME)
+    await cluster.replicas.new_logs.wait_for(FIRST)
+    cluster.assign(ME)
+    cluster.assign(SECOND)
+    assert cluster.taken() == [("led", 0), ("led", 0), ("gone", 0), ("followed", 0)]
+    with pytest.raises(NotLeaderError, match="led by broker 2 in leader epoch 3"):
+        cluster.replicas.find(FIRST)
+    assert cluster.replicas.find_replica(FIRST).leader_epoch == 3
+    cluster.assign(-1)
+    assert cluster.taken() == [("followed", 0)]
+    with pytest.raises(NotLeaderError, match="led by no broker"):
+        cluster.replicas.find(FIRST)
+    cluster.assign(ME)
+    assert cluster.taken() == [("led", 0)]
+    assert cluster.replicas.is_led(FIRST)
+
+
+async def test_a_partition_of_others_has_a_leader_elsewhere(outside: Outside) -> None:
+    """A client with old metadata has to refresh it; a partition of nobody is unknown."""
+    cluster = Cluster(outside)
+    with pytest.raises(NotLeaderError, match="not on this broker"):
+        cluster.replicas.find(TopicPartition("t", 9))
+    with pytest.raises(UnknownPartitionError):
+        cluster.replicas.find(TopicPartition("t", 10))
+
+
+async def test_a_failed_directory_ends_what_waits_in_it(outside: Outside) -> None:
+    """A producer that waits for followers gets a storage error; no image makes it lead again."""
+    cluster = Cluster(outside)
+    cluster.assign(ME)
+    await cluster.replicas.new_logs.wait_for(FIRST)
+    partition = cluster.replicas.find(FIRST)
+    waiting = partition.acknowledged(Offset(1))
+    assert waiting is not None
+    cluster.logs.fail(cluster.logs.directories[0], OSError("gone"))
+    with pytest.raises(StorageError, match="offline"):
+        await waiting
+    cluster.assign(ME)
+    assert cluster.taken() == [("led", 0), ("gone", 0)]
+    with pytest.raises(StorageError):
+        cluster.replicas.find(FIRST)
+
+
+async def test_a_deleted_partition_ends_what_waits_for_it(outside: Outside) -> None:
+    """The request is answered as one for an unknown partition."""
+    cluster = Cluster(outside)
+    cluster.assign(ME)
+    await cluster.replicas.new_logs.wait_for(FIRST)
+    partition = cluster.replicas.find(FIRST)
+    waiting = partition.acknowledged(Offset(1))
+    assert waiting is not None
+    cluster.replicas.close(FIRST, unique_id="0" * 32)()
+    with pytest.raises(UnknownPartitionError):
+        await waiting
+    assert cluster.taken() == [("led", 0), ("gone", 0)]
