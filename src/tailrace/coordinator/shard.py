@@ -10,6 +10,23 @@ all earlier ones have left. An append that fails leaves log and state as they we
 
     LOADING --> ACTIVE --> STOPPED    another broker leads the partition, or this one stops
        '------> FAILED                a record cannot be read, and a reply could be a wrong one
+
+The state follows the log end, and the log end may be ahead of the high watermark: what is between
+them can be lost with this broker. So a reply leaves when the watermark has passed all that was in
+the log when it was decided, whether the request has written that or has only read it. Kafka keeps
+the committed state beside the newest one, for reads that do not wait (`SnapshotRegistry`): where a
+follower holds up the watermark it still answers OffsetFetch, and we answer after the wait, or with
+COORDINATOR_NOT_AVAILABLE. Three kinds of state are outside of this, as in Kafka:
+
+    parked requests, members that     memory alone, gone with the leadership
+      have not joined
+    deadlines                         decisions that may be lost set them; a new leader sets its own
+    `machine`                         for statistics, and for what `run` looks at again
+
+Records that are appended and lost take their state with them: to lose them this broker has to
+follow another one, which stops the shard before anything is cut. A wait for a commit that ends
+without it undoes nothing, since the records are in the log and in the state, and may be committed
+yet; a repeated request finds them.
 """
 
 import asyncio
@@ -113,6 +130,7 @@ class PartitionLog(Protocol):
         `guard` and `raises_epoch` as of `Log.append`.
 
         Raises:
+            NotCoordinatorError: the partition has another leader; nothing was appended.
             TailraceError, OSError: nothing was appended.
         """
         ...
@@ -120,8 +138,9 @@ class PartitionLog(Protocol):
     def committed(self) -> Awaitable[None] | None:
         """An awaitable that ends when every appended record is committed; None: all are.
 
-        Raises (from the awaitable):
-            TailraceError, OSError: the device failed, or the partition has another leader.
+        Raises (also from the awaitable):
+            NotCoordinatorError: the partition has another leader.
+            TailraceError, OSError: the device failed, or the partition is not here.
         """
         ...
 
@@ -229,7 +248,12 @@ class Shard(Generic[M]):
         # First the state: what is answered below may ask again at once.
         was_active, self.state = self.state is ShardState.ACTIVE, ShardState.STOPPED
         if was_active:
-            self._stop_machine(f"{self._log.partition} has another leader now")
+            self._stop_machine(self._not_led())
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it takes requests, or will when it is loaded."""
+        return self.state in (ShardState.LOADING, ShardState.ACTIVE)
 
     @property
     def machine(self) -> M:
@@ -358,6 +382,10 @@ class Shard(Generic[M]):
             )
 
     async def _commit(self) -> None:
+        # A parked reply may be woken after the end of this leadership. What it rests on may be cut
+        # off since, and the log of a later leadership would not tell.
+        if self.state is ShardState.STOPPED:
+            raise self._not_led()
         timeout_ms = self._commit_timeout_ms
         # The log waits for everything appended so far, also by others: what a reply rests on may be
         # theirs.
@@ -376,15 +404,21 @@ class Shard(Generic[M]):
                 f"records of {self._log.partition} were not committed within {timeout_ms} ms; "
                 "they may still be"
             ) from error
+        except NotCoordinatorError:
+            # The records may be lost, or committed by the next leader: the client asks that one.
+            raise
         except (TailraceError, OSError) as error:
             raise CoordinatorNotAvailableError(str(error)) from error
+
+    def _not_led(self) -> NotCoordinatorError:
+        return NotCoordinatorError(f"{self._log.partition} has another leader now")
 
     def _fail_diverged(self, error: Exception) -> None:
         """Fail the shard, because its state does not follow what was appended."""
         self.state = ShardState.FAILED
         logger.error("coordinator_replay_failed partition=%s", self._log.partition, exc_info=error)
         # It takes no more decisions, so its deadlines end, and nobody waits for a reply.
-        self._stop_machine(f"{self._log.partition} has failed")
+        self._stop_machine(NotCoordinatorError(f"{self._log.partition} has failed"))
 
     def _decided(self, decide: Callable[[M, int], Decision[T]]) -> Decision[T]:
         decision = decide(self.machine, self._clock.now_ms())
@@ -392,9 +426,9 @@ class Shard(Generic[M]):
             self._append(decision)
         return decision
 
-    def _stop_machine(self, reason: str) -> None:
+    def _stop_machine(self, reason: NotCoordinatorError) -> None:
         try:
-            self._machine.stop(NotCoordinatorError(reason))
+            self._machine.stop(reason)
         except Exception:
             # A bug in a machine: its partition goes all the same, and so do the others.
             logger.exception("coordinator_stop_failed partition=%s", self._log.partition)
@@ -411,6 +445,9 @@ class Shard(Generic[M]):
             self._counts.failed_appends += 1
             if decision.undo is not None:
                 decision.undo(error)
+            # The leadership has ended, and the word of it is on its way to `stop`.
+            if isinstance(error, NotCoordinatorError):
+                raise
             raise CoordinatorNotAvailableError(str(error)) from error
         self._counts.appended(self._clock.monotonic_s() - started_s)
         producer_id = NO_PRODUCER_ID if decision.producer is None else decision.producer.producer_id

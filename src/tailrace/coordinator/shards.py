@@ -45,9 +45,18 @@ class Shards(Generic[M]):
     """
 
     def __init__(
-        self, make: Callable[[PartitionLog], Shard[M]], *, partition_count: Callable[[], int]
+        self,
+        make: Callable[[PartitionLog], Shard[M]],
+        *,
+        partition_count: Callable[[], int],
+        is_of_epoch: bool = False,
     ) -> None:
-        """`partition_count` gives the number of the topic's partitions; 0 until it exists."""
+        """`partition_count` gives the number of the topic's partitions; 0 until it exists.
+
+        `is_of_epoch`: a shard belongs to the leader epoch in which it was made, as one whose
+        markers have the epoch in them. Others serve on when this broker leads in a newer epoch.
+        """
+        self._is_of_epoch = is_of_epoch
         self._make = make
         self._partition_count = partition_count
         self._led: dict[int, _Led[M]] = {}
@@ -58,13 +67,19 @@ class Shards(Generic[M]):
     def lead(self, log: PartitionLog, *, leader_epoch: LeaderEpoch) -> None:
         """Begin to load a partition; requests for its keys are refused until it is loaded.
 
-        Does nothing if the partition is led in this epoch or a newer one already.
+        Does nothing if the partition is led in this epoch or a newer one already, and loads nothing
+        again that is loaded, or being loaded, unless shards are `is_of_epoch`.
         """
         number = log.partition.partition
         led = self._led.get(number)
         if led is not None and led.leader_epoch >= leader_epoch:
             return
-        # A shard of an older epoch goes: what it has decided may not be in the log of this one.
+        # Its state is that of this broker's log, which nobody has cut: for that the broker would
+        # have had to follow, and to resign before. So Kafka's groups stay loaded too, with their
+        # parked members: each reassignment of replicas raises the epoch of the same leader.
+        if led is not None and not self._is_of_epoch and led.shard.is_serving:
+            self._led[number] = _Led(led.shard, leader_epoch)
+            return
         self.resign(number)
         shard = self._make(log)
         self._led[number] = _Led(shard, leader_epoch)

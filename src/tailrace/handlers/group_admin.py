@@ -60,9 +60,14 @@ async def handle_list_groups(
     for shard in services.groups:
         try:
             # A list without the groups of a partition that is loading would look as if they were
-            # lost, so that one makes the answer an error.
-            listed += list_groups(
-                shard.machine, states=request.states_filter, types=request.types_filter
+            # lost, so that one makes the answer an error. By `run`: a group whose records are not
+            # committed may be gone with this broker.
+            listed += await shard.run(
+                lambda groups, _: Decision(
+                    reply=list_groups(
+                        groups, states=request.states_filter, types=request.types_filter
+                    )
+                )
             )
         # Another broker lists the groups of such a partition; a client asks all of them.
         except NotCoordinatorError:

@@ -114,7 +114,7 @@ def test_a_late_word_of_an_older_leadership_does_not_load_again(late: LeaderEpoc
 
 
 def test_a_newer_leadership_loads_what_others_have_written_meanwhile() -> None:
-    """Another broker has led the partition, although this one has not heard of it."""
+    """Another broker has led the partition, and this one has resigned as it followed."""
 
     async def scenario(outside: Outside) -> None:
         shards = Shards[Tally](lambda log: tally_on(outside, log), partition_count=lambda: 1)
@@ -123,6 +123,7 @@ def test_a_newer_leadership_loads_what_others_have_written_meanwhile() -> None:
         await outside.pass_time(1)
         before = shards.shard_of("a")
         await before.run(lambda tally, _: tally.add("a", 1))
+        shards.resign(0, leader_epoch=LeaderEpoch(FIRST + 1))
         elsewhere_log = MemoryPartitionLog(PARTITION, tuple(mine.content))
         elsewhere = tally_on(outside, elsewhere_log)
         await elsewhere.load()
@@ -132,6 +133,56 @@ def test_a_newer_leadership_loads_what_others_have_written_meanwhile() -> None:
         assert await shards.shard_of("a").run(lambda tally, _: tally.get("a")) == 3
         with pytest.raises(NotCoordinatorError):
             await before.run(lambda tally, _: tally.get("a"))
+        await shards.stop()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+@pytest.mark.parametrize("seconds_per_read", [0, 30])
+def test_a_newer_epoch_of_the_same_leader_loads_nothing_again(seconds_per_read: float) -> None:
+    """Nobody has cut its log: the shard serves on with its parked replies, or loads on."""
+
+    async def scenario(outside: Outside) -> None:
+        shards = Shards[Tally](lambda log: tally_on(outside, log), partition_count=lambda: 1)
+        log = MemoryPartitionLog(PARTITION)
+        log.seconds_per_read = seconds_per_read
+        shards.lead(log, leader_epoch=FIRST)
+        await outside.pass_time(1)
+        led = shards.shard_of("a")
+        shards.lead(log, leader_epoch=LeaderEpoch(FIRST + 1))
+        await outside.pass_time(40)
+        assert shards.shard_of("a") is led
+        parked = asyncio.ensure_future(led.run(lambda tally, _: tally.park()))
+        await outside.pass_time(1)
+        shards.lead(log, leader_epoch=LeaderEpoch(FIRST + 2))
+        shards.resign(0, leader_epoch=LeaderEpoch(FIRST + 2))
+        led.machine.parked[0].set_result(1)
+        assert await parked == 1
+        await shards.stop()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_shard_of_its_epoch_is_loaded_again_in_a_newer_one() -> None:
+    """As one of transactions, whose markers have the epoch; parked replies end."""
+
+    async def scenario(outside: Outside) -> None:
+        shards = Shards[Tally](
+            lambda log: tally_on(outside, log), partition_count=lambda: 1, is_of_epoch=True
+        )
+        log = MemoryPartitionLog(PARTITION)
+        shards.lead(log, leader_epoch=FIRST)
+        await outside.pass_time(1)
+        before = shards.shard_of("a")
+        parked = asyncio.ensure_future(before.run(lambda tally, _: tally.park()))
+        assert await before.run(lambda tally, _: tally.add("a", 1)) == 1
+        shards.lead(log, leader_epoch=LeaderEpoch(FIRST + 1))
+        with pytest.raises(NotCoordinatorError):
+            await parked
+        await outside.pass_time(1)
+        assert await shards.shard_of("a").run(lambda tally, _: tally.get("a")) == 1
         await shards.stop()
 
     with virtual_runtime() as outside:
