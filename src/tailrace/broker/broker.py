@@ -183,6 +183,7 @@ class RunningBroker:
             transactions=self._coordinators.transactions,
             transaction_settings_now=lambda: self.current.transactions,
             coordinator_log=self._coordinators.log_of,
+            verdicts_elsewhere=None,
             clock=runtime.clock,
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,

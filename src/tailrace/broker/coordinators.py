@@ -37,8 +37,11 @@ from tailrace.runtime.system import Runtime
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
+    from tailrace.broker.transaction_peers import TransactionPeers
     from tailrace.coordinator.groups.machine import GroupMachine
+    from tailrace.coordinator.transactions.between_brokers import Verdicts
     from tailrace.coordinator.transactions.machine import TransactionMachine
+    from tailrace.coordinator.transactions.requests import AddPartitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +111,13 @@ class Coordinators:
         runtime: Runtime,
         logs: LogServices,
         consumer_settings: Callable[[], ConsumerSettings],
+        peers: "TransactionPeers | None" = None,
     ) -> None:
-        """`consumer_settings` gives those that count now."""
+        """`consumer_settings` gives those that count now.
+
+        `peers` are the other brokers; None: this one leads all partitions. `stop` closes them.
+        """
+        self._peers = peers
         self._config = config
         self._consumer_settings = consumer_settings
         self._cluster = cluster
@@ -128,6 +136,8 @@ class Coordinators:
         self.transactions: Shards[TransactionMachine] = Shards(
             self._transaction_shard,
             partition_count=lambda: self._partition_count(TRANSACTIONS_TOPIC),
+            # Markers have the leader epoch, so that partitions can refuse an older leader's.
+            is_of_epoch=True,
         )
 
     def start(self) -> None:
@@ -145,6 +155,17 @@ class Coordinators:
         # Transactions first: their markers still go to the partitions of groups.
         await self.transactions.stop()
         await self.groups.stop()
+        if self._peers is not None:
+            self._peers.close()
+
+    async def verdicts_elsewhere(
+        self, request: "AddPartitions", *, is_adding: bool
+    ) -> "Verdicts | None":
+        """Whether partitions are in a transaction of another broker; see `TransactionPeers`."""
+        if self._peers is None:
+            return None
+        count = self._partition_count(TRANSACTIONS_TOPIC)
+        return await self._peers.verdicts(request, partition_count=count, is_adding=is_adding)
 
     def statistics(self) -> CoordinatorsStatistics:
         """Totals since the start, and groups and transactions now; looks at each of them."""
@@ -170,10 +191,6 @@ class Coordinators:
             self.groups.resign(partition.partition)
         elif partition.topic == TRANSACTIONS_TOPIC:
             self.transactions.resign(partition.partition)
-
-    def _has_partition(self, name: TopicPartition) -> bool:
-        # Looked up at each call: a change replaces the image, and a marker may wait for hours.
-        return self._cluster.image.has(name)
 
     def _partition_count(self, name: str) -> int:
         topic = self._cluster.image.topics.get(name)
@@ -250,9 +267,11 @@ class Coordinators:
                 TransactionMachine,
             )
 
-            writer = LeaderMarkers(
-                LocalMarkers(self.log_of, self.groups, clock),
-                has_partition=self._has_partition,
+            own = LocalMarkers(self.log_of, self.groups, clock)
+            writer = (
+                LeaderMarkers(own, _LeaderOfAll(self._cluster))
+                if self._peers is None
+                else LeaderMarkers(own, self._peers, elsewhere=self._peers.markers)
             )
             return TransactionMachine(
                 settings,
@@ -267,7 +286,32 @@ class Coordinators:
 
             return TransactionCodec()
 
-        return Shard(log, make_machine, make_codec, clock=clock, counts=self.transactions.counts)
+        return Shard(
+            log,
+            make_machine,
+            make_codec,
+            clock=clock,
+            # Kafka waits as long as the transaction may be open; its client gives up before.
+            commit_timeout_ms=settings.timeout_ms_max,
+            counts=self.transactions.counts,
+        )
+
+
+class _LeaderOfAll:
+    """The only broker of a cluster, as `coordinator.transactions.markers.Leaders`."""
+
+    def __init__(self, cluster: ClusterState) -> None:
+        self._cluster = cluster
+
+    @property
+    def node_id(self) -> int:
+        return self._cluster.node_id
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        return self._cluster.image.has(partition)
+
+    def leader_of(self, partition: TopicPartition) -> int | None:  # noqa: ARG002 - it leads all
+        return self._cluster.node_id
 
 
 def _known(topic: ImageTopic | None) -> Topic | None:

@@ -1,7 +1,7 @@
 """The parts of the broker that handlers use, and helpers for most handlers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from tailrace.cluster.changes import TopicChanges
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from tailrace.coordinator.shard import PartitionLog
     from tailrace.coordinator.shards import Shards
     from tailrace.coordinator.transactions.machine import TransactionMachine
+    from tailrace.coordinator.transactions.requests import AddPartitions
 
 MESSAGE_CHARACTERS_MAX = 8000
 """Older versions allow 32,767 bytes for a string, and a character has up to four bytes."""
@@ -153,6 +154,16 @@ class BrokerSettings:
     """Has the broker use the changes that the cluster's state has."""
 
 
+class VerdictsElsewhere(Protocol):
+    """See `broker.transaction_peers.TransactionPeers.verdicts`."""
+
+    async def __call__(
+        self, request: "AddPartitions", *, is_adding: bool
+    ) -> "dict[TopicPartition, ErrorCode] | None":
+        """NONE, or an error, for each partition; None: this broker coordinates the transaction."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """The parts of a broker that its handlers use."""
@@ -186,6 +197,8 @@ class Services:
     transaction_settings_now: Callable[[], TransactionSettings]
     coordinator_log: "Callable[[TopicPartition], PartitionLog]"
     """A partition of this broker, as coordinators write to it."""
+    verdicts_elsewhere: "VerdictsElsewhere | None"
+    """Asks the coordinator of a transaction on another broker; None: there are no others."""
     clock: Clock
     is_durable: bool
     """Whether acks=all waits until the records are on the device (`tailrace.durability`)."""

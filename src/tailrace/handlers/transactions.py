@@ -34,7 +34,7 @@ async def ask_coordinator(
     is_adding: bool,
     begin_again: Callable[[], None],
 ) -> dict[TopicPartition, ErrorCode]:
-    """Whether partitions are in a transaction: NONE, or an error, for each.
+    """Whether partitions are in a transaction: NONE, or an error, for each; by its coordinator.
 
     With `is_adding` they are added to it, all or none (KIP-890). While the markers of the
     transaction before are written, that is tried again for a short time. `begin_again` is called
@@ -43,22 +43,40 @@ async def ask_coordinator(
     Raises:
         InvalidProducerEpochError: of `begin_again`.
     """
-    coordinator, settings = coordinator_of(services), services.transaction_settings
+    settings = services.transaction_settings
     if not is_adding:
         # No retries here: older producers get an error on which they send the batch again.
-        return await coordinator.verify_partitions(request)
+        return await _ask_once(services, request, is_adding=False)
     loop = asyncio.get_running_loop()
     # Kafka's `add.partitions.to.txn.retry.backoff.max.ms` and `.ms`: 100 and 20. The producer's own
     # pause is longer, and it would send all records once more.
     deadline = loop.time() + settings.retry_ms_max / 1000
     pause_s = settings.retry_ms / 1000
     while True:
-        error = await coordinator.add_partitions(request)
-        if error is not ErrorCode.CONCURRENT_TRANSACTIONS or loop.time() + pause_s > deadline:
-            return dict.fromkeys(request.partitions, error)
+        errors = await _ask_once(services, request, is_adding=True)
+        # All have the same: they are added all or none.
+        is_concurrent = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
+        if not is_concurrent or loop.time() + pause_s > deadline:
+            return errors
         await asyncio.sleep(pause_s)
         # The marker that was waited for takes the guard of this verification.
         begin_again()
+
+
+async def _ask_once(
+    services: Services, request: AddPartitions, *, is_adding: bool
+) -> dict[TopicPartition, ErrorCode]:
+    """The answer of the coordinator, on this broker or on another."""
+    # Asked at each attempt: the coordinator may have moved.
+    elsewhere = services.verdicts_elsewhere
+    if elsewhere is not None:
+        errors = await elsewhere(request, is_adding=is_adding)
+        if errors is not None:
+            return errors
+    coordinator = coordinator_of(services)
+    if is_adding:
+        return dict.fromkeys(request.partitions, await coordinator.add_partitions(request))
+    return await coordinator.verify_partitions(request)
 
 
 def error_of_verification(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:

@@ -152,6 +152,9 @@ async def _verified(
     )
     errors = await ask_coordinator(services, asked, is_adding=is_adding, begin_again=begin_again)
     error = error_of_verification(errors[partition], knows_abortable=version >= ABORTABLE_SINCE)
+    # Clients do not expect it here; as in Kafka they get one on which they ask again.
+    if error is ErrorCode.NETWORK_EXCEPTION:
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return _for_version(error, version)
 
 

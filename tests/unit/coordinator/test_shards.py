@@ -166,7 +166,7 @@ def test_a_newer_epoch_of_the_same_leader_loads_nothing_again(seconds_per_read: 
 
 
 def test_a_shard_of_its_epoch_is_loaded_again_in_a_newer_one() -> None:
-    """As one of transactions, whose markers have the epoch; parked replies end."""
+    """Markers of transactions have the epoch in them; parked replies end."""
 
     async def scenario(outside: Outside) -> None:
         shards = Shards[Tally](

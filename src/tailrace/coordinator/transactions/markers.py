@@ -4,14 +4,14 @@
                                |    ^                   |   ^
                                '----' again later       '---' again later
 
-    Completions        the task of each transaction
-    LeaderMarkers      a marker to the leader of a partition, and the errors of Kafka's
-      |                TransactionMarkerRequestCompletionHandler
-      '- LocalMarkers  of the leader, also for WriteTxnMarkers: to the log, or to the shard of a
-                       group, whose pending offsets count or vanish with the marker
+    Completions            the task of each transaction
+    LeaderMarkers          a marker to the leader of a partition, looked up at each attempt
+      |- LocalMarkers      where this broker leads, also for WriteTxnMarkers: to the log, or to the
+      |                    shard of a group, whose pending offsets count or vanish with the marker
+      '- MarkersElsewhere  where another does: by WriteTxnMarkers (`between_brokers`)
 
-This broker leads all partitions. A leader elsewhere would take the marker by WriteTxnMarkers: one
-more writer next to `LocalMarkers`.
+A leader that has written a marker may be lost with it, or only its answer: then it is written once
+more, and partitions take it twice. It has the effect of one, since a marker ends what is open.
 """
 
 import asyncio
@@ -47,6 +47,10 @@ class MarkerNotNeededError(FatalError):
 
     It is deleted, or its broker or message format is too old for transactions (35, 43).
     """
+
+
+class MarkerRefusedError(RetriableError):
+    """The partition has no leader now, its leader cannot be asked, or does not take the marker."""
 
 
 class MarkerFencedError(FatalError):
@@ -257,7 +261,8 @@ class LocalMarkers:
         """Append a marker; returns when it is committed.
 
         Raises:
-            RetriableError: the partition is not here, or its groups are being loaded.
+            RetriableError: the partition is not here or led by another broker, too few replicas are
+                in sync, or its groups are being loaded.
             InvalidProducerEpochError, CoordinatorFencedError: a newer epoch has ended it.
             TailraceError, OSError: the log cannot take it now.
         """
@@ -290,21 +295,64 @@ class LocalMarkers:
             await committed
 
 
+class OwnMarkers(Protocol):
+    """Writes markers to partitions that this broker leads; see `LocalMarkers`."""
+
+    async def write(self, partition: TopicPartition, marker: Marker) -> None:
+        """Return when the marker is committed; raises as `LocalMarkers.write`."""
+        ...
+
+
+class RemoteMarkers(Protocol):
+    """Writes markers to partitions that other brokers lead; see `MarkersElsewhere`."""
+
+    async def write(self, broker_id: int, partition: TopicPartition, marker: Marker) -> None:
+        """Return when the marker is committed; raises as `MarkerWriter.write`."""
+        ...
+
+
+class Leaders(Protocol):
+    """The leaders of partitions, by what this broker knows of the cluster now."""
+
+    @property
+    def node_id(self) -> int:
+        """This broker."""
+        ...
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """Whether the cluster has a partition; one without a leader is there too."""
+        ...
+
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        """The broker that leads a partition; None: there is none, or it is not alive."""
+        ...
+
+
 class LeaderMarkers:
-    """See `MarkerWriter`; `has_partition`: whether the cluster has a partition."""
+    """Writes each marker to the leader of its partition; see `MarkerWriter`."""
 
     def __init__(
-        self, local: LocalMarkers, *, has_partition: Callable[[TopicPartition], bool]
+        self, own: OwnMarkers, leaders: Leaders, *, elsewhere: RemoteMarkers | None = None
     ) -> None:
-        self._local = local
-        self._has_partition = has_partition
+        """`elsewhere` is None where this broker leads everything."""
+        self._own = own
+        self._leaders = leaders
+        self._elsewhere = elsewhere
 
     async def write(self, partition: TopicPartition, marker: Marker) -> None:
         """Return when the marker is committed; raises as `MarkerWriter`."""
-        if not self._has_partition(partition):
+        # Asked at each attempt: a marker may wait for hours, and leaders change meanwhile.
+        if not self._leaders.has_partition(partition):
             raise MarkerNotNeededError(f"{partition} is deleted")
+        leader = self._leaders.leader_of(partition)
+        if leader is None:
+            raise MarkerRefusedError(f"{partition} has no leader that is alive")
+        if leader != self._leaders.node_id:
+            assert self._elsewhere is not None
+            await self._elsewhere.write(leader, partition, marker)
+            return
         try:
-            await self._local.write(partition, marker)
+            await self._own.write(partition, marker)
         except (InvalidProducerEpochError, CoordinatorFencedError) as error:
             # The log has seen a newer epoch, so somebody else has ended this transaction.
             raise MarkerFencedError(str(error)) from error

@@ -1,5 +1,9 @@
 """Make a partition of transactions ready to be led; imported on a worker thread."""
 
+from tailrace.coordinator.transactions.between_brokers import (
+    CoordinatorsElsewhere,
+    MarkersElsewhere,
+)
 from tailrace.coordinator.transactions.coordinator import TransactionCoordinator
 from tailrace.coordinator.transactions.machine import TransactionMachine
 from tailrace.coordinator.transactions.markers import LeaderMarkers, LocalMarkers
@@ -7,8 +11,10 @@ from tailrace.coordinator.transactions.records import VALUE_VERSION, Transaction
 from tailrace.protocol.coordinator_records import TransactionRecordType, prepare_records
 
 __all__ = [
+    "CoordinatorsElsewhere",
     "LeaderMarkers",
     "LocalMarkers",
+    "MarkersElsewhere",
     "TransactionCodec",
     "TransactionCoordinator",
     "TransactionMachine",
