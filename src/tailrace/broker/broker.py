@@ -11,8 +11,7 @@ fail   a log directory fails -> its partitions are offline; if it has the cluste
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from tailrace.broker.cleaning import clean_regularly
@@ -26,15 +25,14 @@ from tailrace.broker.config import (
 from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, LogServices
 from tailrace.broker.foreign import IGNORED
 from tailrace.broker.loading import Loading
+from tailrace.broker.quorum import OwnQuorum, Quorum
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
 from tailrace.broker.state import StartingState, check_home
 from tailrace.broker.wiring import find_handlers, find_repeats
-from tailrace.cluster import bootstrap
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.records import Endpoint
-from tailrace.cluster.topic_rules import NewTopic
-from tailrace.errors import DirectoryError, StorageError, TailraceError
+from tailrace.errors import DirectoryError, TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatistics
 from tailrace.handlers.services import BrokerSettings, Services
 from tailrace.model import TopicPartition
@@ -64,7 +62,6 @@ from tailrace.storage.manager import (
     LogManager,
     LogManagerStatistics,
     end_reason,
-    locked_directories,
     take_marks,
 )
 from tailrace.storage.moving import settle_futures
@@ -72,9 +69,6 @@ from tailrace.values import dataclass
 
 logger = logging.getLogger(__name__)
 
-
-METADATA_TIDY_S = 60.0
-"""Interval at which the metadata log is looked at for snapshots and segments that may go."""
 
 LAST_ANSWERS_S = 0.05
 """Time from the failure of the last directory until connections end, so that clients
@@ -117,25 +111,25 @@ class RunningBroker:
         runtime: Runtime,
         cluster_id: str,
         logs: LogManager,
-        controller: Controller,
+        quorum: Quorum,
+        changes: TopicChanges,
         replicas: Replicas,
-        current: BrokerConfig,
         wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
     ) -> None:
-        """`current` are the settings with the changes that the cluster's state has.
-
-        `wrap_dispatch` gets the function that answers a frame, and returns another.
-        """
+        """`wrap_dispatch` gets the function that answers a frame, and returns another."""
         self.config = config
         """The settings of the start."""
         self.current = config
-        """The settings that count now; `start` begins with `current`."""
-        self._beginning = current
+        """The settings that count now."""
         self.logs = logs
-        self.controller = controller
+        self.cluster = quorum.cluster
+        """The state of the cluster, as this broker knows it."""
         self.replicas = replicas
         self.failed = asyncio.Event()
         """Set when the broker cannot continue: it accepts no more requests, and must be stopped."""
+        self._topic_configs: Mapping[str, str] = {}
+        """The defaults for topics that the logs have."""
+        self._quorum = quorum
         self._runtime = runtime
         self._flushes = Flushes(logs, runtime.threads)
         device_reads = DeviceReads(runtime.threads)
@@ -147,13 +141,13 @@ class RunningBroker:
             self.cleaner,
             threads=runtime.threads,
             throttle=self._move_throttle,
-            new_id=controller.new_id,
+            new_id=quorum.new_id,
         )
-        self._changes = TopicChanges(runtime.threads)
+        self._changes = changes
         self._coordinators = Coordinators(
             config,
-            cluster=controller,
-            next_producer_id=partial(runtime.threads.run, controller.next_producer_id),
+            cluster=quorum.cluster,
+            next_producer_id=quorum.next_producer_id,
             replicas=replicas,
             runtime=runtime,
             logs=LogServices(
@@ -166,10 +160,10 @@ class RunningBroker:
             node_id=config.node_id,
             cluster_id=cluster_id,
             endpoint=lambda: self.endpoint,
-            cluster=controller,
-            controller=controller,
-            create_topics=self._create_topics,
-            next_producer_id=partial(runtime.threads.run, controller.next_producer_id),
+            cluster=quorum.cluster,
+            controller=quorum.controller,
+            create_topics=quorum.create_topics,
+            next_producer_id=quorum.next_producer_id,
             changes=self._changes,
             threads=runtime.threads,
             replicas=replicas,
@@ -198,7 +192,7 @@ class RunningBroker:
                 ignored=IGNORED,
                 given={**config.given, **config.ignored},
                 check=self._check_changes,
-                apply=self._use_changes,
+                apply=self.use_changes,
             ),
         )
         self._server = self._server_of(services, wrap_dispatch)
@@ -210,17 +204,24 @@ class RunningBroker:
         # A directory for the metadata log alone has files to remove, and none of the other jobs.
         if home.path not in self._schedules:
             self._schedules[home.path] = Schedule([self._housekeeping(home).removal()])
-        self._tasks: list[asyncio.Task[None]] = []
         self._cleaning: dict[int, asyncio.Task[None]] = {}
         """The tasks that compact logs, by their number, from 0."""
-        self._registering: asyncio.Future[None] | None = None
-        """Done when the broker is registered; a stop waits for that, since it fences it."""
 
-    def start(self) -> None:
-        """Open the port and begin the background tasks, of which the first registers the broker.
+    def open(self) -> None:
+        """Open the port; connections wait in the kernel's queue until `start`.
 
         Raises:
             ListenError: the address cannot be used; nothing was started.
+        """
+        self._server.open()
+
+    def start(self, current: BrokerConfig) -> None:
+        """Accept requests, and begin the background tasks.
+
+        `current` are the settings with the changes that the cluster's state has.
+
+        Raises:
+            ListenError: as `open`, unless that was called before.
         """
         # First, so that an address in use ends the start before anything runs.
         self._server.start()
@@ -232,10 +233,16 @@ class RunningBroker:
             schedule.start()
         # In the same turn as the port is opened: no request may come before the shards are there.
         self._coordinators.start()
-        # Beside serving: clients need no registration, and a slow device would hold up the start.
-        self._registering = asyncio.ensure_future(self._runtime.threads.run(self._register))
-        self._tasks = [asyncio.ensure_future(self._keep_metadata())]
-        self._use(self._beginning)
+        self._topic_configs = self.cluster.defaults.configs
+        self._quorum.started(Endpoint(*self.endpoint))
+        self._use(current)
+
+    @property
+    def controller(self) -> Controller:
+        """The controller in this process, where no other nodes are the controllers."""
+        controller = self._quorum.controller
+        assert controller is not None, "its controllers are other nodes"
+        return controller
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -271,7 +278,7 @@ class RunningBroker:
     def resume_moves(self, moves: Mapping[TopicPartition, DirectoryLogs]) -> None:
         """Begin the moves again that the last stop or a crash has interrupted."""
         for partition, target in moves.items():
-            topic = self.controller.image.topics.get(partition.topic)
+            topic = self.cluster.image.topics.get(partition.topic)
             try:
                 self.moves.alter(
                     partition, target.path, topic_id=None if topic is None else topic.topic_id
@@ -285,11 +292,11 @@ class RunningBroker:
         Raises:
             OSError: the device failed; the next start recovers.
         """
+        await self._quorum.before_stop()
         # No new requests first: what comes next ends what they would need.
         self._server.close()
-        if self._registering is not None:
-            await asyncio.wait([self._registering])
-        tasks = (*self._tasks, *self._cleaning.values())
+        await self._quorum.stop()
+        tasks = tuple(self._cleaning.values())
         for task in tasks:
             task.cancel()
         # Wait for the threads: after the locks are released another process may write.
@@ -311,43 +318,19 @@ class RunningBroker:
             self._runtime.threads.close()
         logger.info("broker_stopped node=%d", self.config.node_id)
 
-    async def _create_topics(self, missing: Sequence[NewTopic]) -> Mapping[str, TailraceError]:
-        # A start imports nothing that changes the cluster (decision 24).
-        from tailrace.handlers.topics import create_missing
-
-        return await create_missing(self._changes, self.controller, self.replicas, missing=missing)
-
-    def _register(self) -> None:
-        files, now_ms = self._runtime.files, self._runtime.clock.now_ms()
-        for each in locked_directories(self.logs):
-            if not files.exists(f"{each.path}/{bootstrap.FILE}"):
-                image = bootstrap.new_image()
-                bootstrap.write_bootstrap_file(files, each.path, image, now_ms=now_ms)
-        # After the port is open: with port 0 the address is not known before.
-        self.controller.register(Endpoint(*self.endpoint))
-        for each in self.logs.directories:
-            each.directory.broker_epoch = self.controller.broker_epoch
-
     def _close_logs(self) -> None:
         homes = {log.partition: self.logs.home_of(log).directory.directory_id for log in self.logs}
         try:
-            # Fenced while the metadata log can still be written. Kafka, which may get the directory
-            # next, need not wait for the session of a broker that is gone.
-            if end_reason(self.logs) is None:
-                self.controller.retire(homes)
-                self.controller.close()
-        except StorageError as error:
-            # The logs do not depend on it; Kafka would wait until the registration has expired.
-            logger.warning("registration_not_ended reason=%s", error)
+            self._quorum.leave(homes if end_reason(self.logs) is None else None)
         finally:
-            self.controller.log.abandon()
             self.logs.close()
 
     def _server_of(
         self, services: Services, wrap_dispatch: Callable[[Dispatch], Dispatch] | None
     ) -> Server:
         config = self.config
-        dispatch = Dispatcher(find_handlers(services), self._runtime.threads).dispatch
+        dispatcher = Dispatcher(find_handlers(services), self._runtime.threads)
+        dispatch = self._quorum.wrap(dispatcher.dispatch)
         return Server(
             self._runtime.network,
             # A repeated request would bypass the wrapper.
@@ -374,7 +357,7 @@ class RunningBroker:
         self._server.close()
         self.replicas.new_logs.abandon()
         self._runtime.threads.close()
-        self.controller.log.abandon()
+        self._quorum.abandon()
         self.logs.abandon()
 
     async def finish_due_jobs(self) -> None:
@@ -407,27 +390,26 @@ class RunningBroker:
         # Also with the settings of each topic, which may contradict a new default.
         changed_config(self.config, of_all, of_this)
         defaults = self.config.topic_defaults.with_changes(of_all, of_this).configs
-        for topic in self.controller.image.topics.values():
+        for topic in self.cluster.image.topics.values():
             # The only settings of which one limits another.
             if topic.configs.keys() & {"min.compaction.lag.ms", "max.compaction.lag.ms"}:
                 log_config(topic.configs, defaults)
         log_config({}, defaults)
 
-    async def _use_changes(self) -> None:
+    async def use_changes(self) -> None:
         """Use the changes of settings that the cluster's state has."""
-        controller, image = self.controller, self.controller.log.image
-        node_id, before = self.config.node_id, controller.defaults.configs
+        cluster, image, node_id = self.cluster, self.cluster.metadata, self.config.node_id
         self._use(usable_changes(self.config, *image.broker_configs(node_id)))
-        controller.defaults = self.config.topic_defaults.with_state(image, node_id)
+        cluster.defaults = self.config.topic_defaults.with_state(image, node_id)
         # A walk over all logs, so only if a default of topics has changed.
-        if controller.defaults.configs != before:
-            await self.replicas.configure_all(self._log_config)
+        if cluster.defaults.configs != self._topic_configs:
+            self._topic_configs = cluster.defaults.configs
+            await self.replicas.configure_all(self.log_config)
 
-    def _log_config(self, name: str) -> LogConfig | None:
-        topic = self.controller.image.topics.get(name)
-        if topic is None:
-            return None
-        return log_config(topic.configs, self.controller.defaults.configs)
+    def log_config(self, name: str) -> LogConfig | None:
+        """The settings of a topic's logs; None: there is no such topic."""
+        topic = self.cluster.image.topics.get(name)
+        return None if topic is None else log_config(topic.configs, self.cluster.defaults.configs)
 
     def _use(self, config: BrokerConfig) -> None:
         """Use other settings, of those that change while the broker runs."""
@@ -459,22 +441,6 @@ class RunningBroker:
             backoff_ms=backoff_ms,
             device_failed=device_failed,
         )
-
-    async def _keep_metadata(self) -> None:
-        assert self._registering is not None, "the broker was started"
-        try:
-            await self._registering
-        except OSError as error:
-            # Nothing here needs the registration; Kafka would elect every leader again.
-            logger.warning("registration_failed reason=%s", error)
-        while True:
-            await asyncio.sleep(METADATA_TIDY_S)
-            if not self.controller.log.is_tidying_due():
-                continue
-            try:
-                await self._runtime.threads.run(self.controller.tidy)
-            except StorageError as error:
-                logger.warning("metadata_snapshot_failed reason=%s", error)
 
 
 def _check_can_continue(logs: LogManager) -> None:
@@ -583,17 +549,18 @@ async def start_broker(
         await loading.open_all(controller)
         _check_can_continue(logs)
         await runtime.threads.run(lambda: state.settle(replicas))
+        changes = TopicChanges(runtime.threads)
         broker = RunningBroker(
             config=config,
             runtime=runtime,
             cluster_id=cluster_id,
             logs=logs,
-            controller=controller,
+            quorum=OwnQuorum(controller, logs, runtime, changes=changes, replicas=replicas),
+            changes=changes,
             replicas=replicas,
-            current=current,
             wrap_dispatch=wrap_dispatch,
         )
-        broker.start()
+        broker.start(current)
         broker.resume_moves(moves)
     except BaseException:
         if controller is not None:

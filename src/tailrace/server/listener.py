@@ -64,16 +64,28 @@ class Server:
         self._refused: Counter[str] = Counter()
         """Refused connections by address, since the last check."""
         self._listener: Listener | None = None
-        """The open port; None before `start`."""
+        """The open port; None before `open` and `start`."""
         self._sweeping: asyncio.Handle | None = None
 
-    def start(self) -> None:
-        """Open the port, on the running event loop; connections are accepted from now on.
+    def open(self) -> None:
+        """Open the port; connections are accepted from `start` on, and wait until then.
 
         Raises:
-            ListenError: the address cannot be used; nothing was started.
+            ListenError: the address cannot be used; nothing was opened.
         """
         self._listener = self._network.listen(*self._address, self._accepted)
+        self._listener.pause()
+
+    def start(self) -> None:
+        """Accept connections, on the running event loop; opens the port first if it is not.
+
+        Raises:
+            ListenError: as `open`.
+        """
+        if self._listener is None:
+            self._listener = self._network.listen(*self._address, self._accepted)
+        else:
+            self._accept_if_there_is_room()
         self._sweeping = self._sweep_later()
 
     @property
