@@ -376,7 +376,10 @@ class Shard(Generic[M]):
 
     def _end_proposed(self, task: asyncio.Task[None]) -> None:
         self._proposed.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        # With its leadership everything ends that it was about to do; the next leader does it.
+        if self.state is not ShardState.STOPPED:
             logger.warning(
                 "coordinator_refused_itself partition=%s reason=%s", self._log.partition, error
             )
