@@ -8,10 +8,8 @@ waits. What the image does not know yet ends in an error of the broker that is a
 again.
 """
 
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
-from tailrace.broker.peers import Peers
-from tailrace.client.config import ClientConfig
 from tailrace.client.errors import UnreachableBrokerError, UnsupportedBrokerError
 from tailrace.client.nodes import Node
 from tailrace.cluster.state import ClusterState
@@ -24,6 +22,7 @@ from tailrace.coordinator.transactions.between_brokers import (
 from tailrace.coordinator.transactions.requests import AddPartitions
 from tailrace.model import TRANSACTIONS_TOPIC, TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -32,7 +31,8 @@ from tailrace.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from tailrace.runtime.system import Runtime
+
+M = TypeVar("M", bound=Message)
 
 # Kafka's `request.timeout.ms` of a broker, by its default. A leader answers for its markers within
 # the same time.
@@ -42,16 +42,38 @@ TIMEOUT_MS: Final = 30_000
 OF_BROKERS_SINCE: Final = 4
 
 
+class Connections(Protocol):
+    """Connections to other brokers; see `broker.peers.Peers`."""
+
+    async def ask(
+        self,
+        node: Node,
+        request: Message,
+        answer: type[M],
+        *,
+        timeout_ms: int,
+        first_version: int = 0,
+    ) -> M:
+        """The answer of a node; raises as `Peers.ask`."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class TransactionPeers:
     """Finds and asks the other brokers; also `coordinator.transactions.markers.Leaders`."""
 
-    def __init__(self, cluster: ClusterState, config: ClientConfig, runtime: Runtime) -> None:
-        """`config` is that of the connections to other brokers."""
+    def __init__(
+        self, cluster: ClusterState, *, to_leaders: Connections, to_coordinators: Connections
+    ) -> None:
+        """Closes the connections at its own end.
+
+        They are two to each broker: it answers in the order of the requests, and a marker that
+        waits for followers would hold up the producers that begin transactions.
+        """
         self._cluster = cluster
-        # Two connections to each broker: it answers in the order of the requests, and a marker that
-        # waits for followers would hold up the producers that begin transactions.
-        self._to_leaders = Peers(config, runtime)
-        self._to_coordinators = Peers(config, runtime)
+        self._to_leaders = to_leaders
+        self._to_coordinators = to_coordinators
         self.markers = MarkersElsewhere(self._write_markers)
         self._coordinators = CoordinatorsElsewhere(self._ask_coordinator)
 
