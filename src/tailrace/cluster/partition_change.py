@@ -28,7 +28,7 @@ RECOVERING: Final = 1
 _BUMP_ON_SHRINK_BELOW: Final = 12
 """`metadata.version` of Kafka 3.6. Before it a smaller ISR came with a new leader epoch, which its
 brokers needed (KAFKA-15021)."""
-_DIRECTORIES_SINCE: Final = 17
+DIRECTORIES_SINCE: Final = 17
 """`metadata.version` since which records name log directories (KIP-858)."""
 
 
@@ -210,7 +210,7 @@ class _Change:
 
     def _note_assignment(self, changes: dict[str, Any]) -> None:
         state = self._state
-        if self._rules.metadata_version >= _DIRECTORIES_SINCE:
+        if self._rules.metadata_version >= DIRECTORIES_SINCE:
             directories = tuple(
                 self._directories.get(each) or self._rules.default_directory(each)
                 for each in self._replicas

@@ -30,6 +30,7 @@ from tailrace.cluster.metadata.image import (
     ConfigResource,
     MetadataImage,
 )
+from tailrace.cluster.partition_change import DIRECTORIES_SINCE
 from tailrace.model import TopicPartition
 from tailrace.storage.config import usable_configs
 from tailrace.values import dataclass
@@ -41,15 +42,15 @@ NO_BROKER_EPOCH: Final = -1
 """The epoch of a broker that is not registered."""
 UNASSIGNED: Final = uuid.UUID(int=1)
 """Log directory of a replica of which the broker has not said where it is (KIP-858)."""
-_DIRECTORIES_SINCE: Final = 17
-"""First level of `metadata.version` at which partitions name their log directories."""
-_REGISTRATION_WITH_DIRECTORIES: Final = 2
-"""First version of BrokerRegistrationChangeRecord that names log directories."""
+_CHANGE_VERSIONS: Final = MappingProxyType(
+    {"fenced": 0, "in_controlled_shutdown": 1, "log_dirs": 2, "cordoned_log_dirs": 3}
+)
+"""First version of BrokerRegistrationChangeRecord with each of its fields."""
 _EPOCHS_AT_ONCE_MAX: Final = 1000
 _NO_LEADER: Final = -1
 # Tri-state in the record, where 0 changes nothing.
-_FENCED: Final = 1
-_UNFENCED: Final = -1
+FENCED: Final = 1
+UNFENCED: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +165,7 @@ def election_records(
             if log is None or not _may_lead(state, node.node_id):
                 continue
             changes = _election(state, log, node.node_id, was_clean=was_clean)
-            if image.metadata_version >= _DIRECTORIES_SINCE:
+            if image.metadata_version >= DIRECTORIES_SINCE:
                 changes |= _placement(state, log.directory, node.node_id)
             yield from _partition_changes(state, changes, log.leader_epoch, version=version)
 
@@ -174,7 +175,7 @@ def placement_records(
 ) -> Iterator[RecordToWrite]:
     """The records that name the directories in which the logs of partitions are now."""
     # Older nodes could not read the field.
-    if image.metadata_version < _DIRECTORIES_SINCE:
+    if image.metadata_version < DIRECTORIES_SINCE:
         return
     version = partition_version(image.metadata_version)
     for name, directory in directories.items():
@@ -210,31 +211,18 @@ def feature_records(
 
 def directories_record(node: Node, epoch: int) -> RecordToWrite:
     """The log directories of a broker whose registration could not name them."""
-    from tailrace.protocol.metadata_records import (
-        BrokerRegistrationChangeRecord,
-    )
-
-    change = BrokerRegistrationChangeRecord(
-        broker_id=node.node_id, broker_epoch=epoch, log_dirs=tuple(node.directories.values())
-    )
-    return RecordToWrite(change, _REGISTRATION_WITH_DIRECTORIES)
+    directories = tuple(node.directories.values())
+    return registration_change(node.node_id, epoch, log_dirs=directories)
 
 
 def needs_directories(image: MetadataImage, levels: Mapping[str, int]) -> bool:
     """Whether the registrations of brokers must name directories at the new levels only."""
-    return image.metadata_version < _DIRECTORIES_SINCE <= levels.get(METADATA_VERSION, 0)
+    return image.metadata_version < DIRECTORIES_SINCE <= levels.get(METADATA_VERSION, 0)
 
 
 def fence_record(node: Node, epoch: int) -> RecordToWrite:
     """The broker of this registration serves no more, so that the next one need not wait for it."""
-    from tailrace.protocol.metadata_records import (
-        BrokerRegistrationChangeRecord,
-    )
-
-    change = BrokerRegistrationChangeRecord(
-        broker_id=node.node_id, broker_epoch=epoch, fenced=_FENCED
-    )
-    return RecordToWrite(change, 0)
+    return registration_change(node.node_id, epoch, fenced=FENCED)
 
 
 def registration_records(
@@ -244,7 +232,6 @@ def registration_records(
     from tailrace.protocol.metadata_records import (
         BrokerEndpoint,
         BrokerFeature,
-        BrokerRegistrationChangeRecord,
         RegisterBrokerRecord,
     )
 
@@ -269,14 +256,11 @@ def registration_records(
                 ),
             ),
             features=features,
-            log_dirs=tuple(node.directories.values()) if level >= _DIRECTORIES_SINCE else (),
+            log_dirs=tuple(node.directories.values()) if level >= DIRECTORIES_SINCE else (),
         ),
         register_broker_version(level),
     )
-    change = BrokerRegistrationChangeRecord(
-        broker_id=node.node_id, broker_epoch=epoch, fenced=_UNFENCED
-    )
-    yield RecordToWrite(change, 0)
+    yield registration_change(node.node_id, epoch, fenced=UNFENCED)
 
 
 def unregistration_records(image: MetadataImage, *, broker_id: int) -> Iterator[RecordToWrite]:
@@ -313,7 +297,7 @@ def _partition_record(
         leader=node.node_id,
         leader_epoch=log.leader_epoch,
         partition_epoch=0,
-        directories=(log.directory,) if level >= _DIRECTORIES_SINCE else (),
+        directories=(log.directory,) if level >= DIRECTORIES_SINCE else (),
     )
     return RecordToWrite(record, partition_version(level))
 
@@ -370,25 +354,38 @@ def _placement(state: "PartitionRecord", directory: uuid.UUID, node_id: int) -> 
     return {"directories": (*others[:place], directory, *others[place + 1 :])}
 
 
+def registration_change(broker_id: int, epoch: int, **change: Any) -> RecordToWrite:  # noqa: ANN401
+    """A change of one field of a broker's registration, in the oldest version that has it."""
+    from tailrace.protocol.metadata_records import BrokerRegistrationChangeRecord
+
+    # Not the newest: a node that knows only older ones can still read what does not need them.
+    [field] = change
+    record = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, **change)
+    return RecordToWrite(record, _CHANGE_VERSIONS[field])
+
+
+def partition_change_record(
+    state: "PartitionRecord", changes: Mapping[str, Any], *, version: int
+) -> RecordToWrite:
+    """A change of some fields of a partition."""
+    from tailrace.protocol.metadata_records import PartitionChangeRecord
+
+    record = PartitionChangeRecord(
+        partition_id=state.partition_id, topic_id=state.topic_id, **changes
+    )
+    return RecordToWrite(record, version)
+
+
 def _partition_changes(
     state: "PartitionRecord", changes: Mapping[str, Any], lowest_epoch: int, *, version: int
 ) -> Iterable[RecordToWrite]:
     """The record of some changes; again where each election raises the epoch by one only."""
-    from tailrace.protocol.metadata_records import (
-        PartitionChangeRecord,
-    )
-
     if not changes:
         return
-    record = PartitionChangeRecord(
-        partition_id=state.partition_id, topic_id=state.topic_id, **changes
-    )
-    yield RecordToWrite(record, version)
+    yield partition_change_record(state, changes, version=version)
     # A change raises the epoch by one. The log may have larger ones, from a state that was lost,
     # and the leader's epoch must be above each epoch in its log.
     if "leader" in changes:
         missing = min(lowest_epoch - state.leader_epoch - 1, _EPOCHS_AT_ONCE_MAX)
-        again = PartitionChangeRecord(
-            partition_id=state.partition_id, topic_id=state.topic_id, leader=changes["leader"]
-        )
-        yield from [RecordToWrite(again, version)] * missing
+        again = partition_change_record(state, {"leader": changes["leader"]}, version=version)
+        yield from [again] * missing

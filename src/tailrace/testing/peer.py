@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from tailrace.protocol.apis import APIS, ApiKey
+from tailrace.protocol.apis import APIS, BETWEEN_NODES, Api, ApiKey
 from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import decode_response, encode_request
 from tailrace.testing.network import MemorySocket
@@ -21,7 +21,7 @@ class Peer:
         self, key: ApiKey, request: Message, answer: type[M], *, version: int | None = None
     ) -> M:
         """Send a request and return its response; by default at the highest served version."""
-        api = APIS[key]
+        api = _api(key)
         version = api.last_version if version is None else version
         self.send(key, request, version=version)
         found = decode_response(api, version, memoryview(await self.read_frame()))
@@ -30,7 +30,7 @@ class Peer:
 
     def send(self, key: ApiKey, request: Message, *, version: int | None = None) -> None:
         """Send a request without waiting for the response."""
-        api = APIS[key]
+        api = _api(key)
         self._correlation_id += 1
         frame = encode_request(
             api,
@@ -59,3 +59,7 @@ class Peer:
     async def is_closed(self) -> bool:
         """Wait until the broker closes the connection or answers; True if it closed."""
         return not await self.socket.receive(1)
+
+
+def _api(key: ApiKey) -> Api:
+    return APIS.get(key) or BETWEEN_NODES[key]

@@ -266,7 +266,7 @@ class MetadataDelta:
                 f"partition {record.partition_id} of topic {record.topic_id} changes, but there "
                 "is none"
             )
-        self._set_partition(_changed(before, record))
+        self._set_partition(changed_partition(before, record))
 
     @_replays
     def _(self, record: "ClearElrRecord") -> None:
@@ -377,7 +377,9 @@ class MetadataDelta:
         self._own("tokens").pop(record.token_id, None)
 
 
-def _changed(before: "PartitionRecord", record: "PartitionChangeRecord") -> "PartitionRecord":
+def changed_partition(
+    before: "PartitionRecord", record: "PartitionChangeRecord"
+) -> "PartitionRecord":
     """A partition after a PartitionChangeRecord."""
     # Null fields keep their value; a leader that is set begins a new leader epoch.
     changes: dict[str, Any] = {"partition_epoch": before.partition_epoch + 1}

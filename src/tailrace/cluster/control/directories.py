@@ -1,0 +1,111 @@
+"""Log directories of brokers: which replica is where, which have failed, which take no more.
+
+AssignReplicasToDirs   a broker says in which directory a replica is (KIP-858)
+heartbeat, offline     directories that have failed: their replicas are out of sync
+heartbeat, cordoned    directories that get no new replicas (KIP-1066)
+"""
+
+from collections.abc import Collection, Iterator
+from uuid import UUID
+
+from tailrace.cluster.control.leaders import directory_failure, leader_changes
+from tailrace.cluster.control.state import ControlState, Decision, RefusedError
+from tailrace.cluster.metadata.batches import RecordToWrite
+from tailrace.cluster.partition_change import Wanted
+from tailrace.cluster.records import registration_change
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    AssignReplicasToDirsResponseDirectoryData,
+    AssignReplicasToDirsResponsePartitionData,
+    AssignReplicasToDirsResponseTopicData,
+)
+
+
+def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest) -> Decision:
+    """Note in which log directories of a broker some of its replicas are.
+
+    A replica in a directory that is not online is lost: it leaves the ISR.
+
+    Raises:
+        RefusedError: UNSUPPORTED_VERSION: the cluster is at a level without directories;
+            STALE_BROKER_EPOCH.
+    """
+    if not state.names_directories:
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet."
+        )
+    broker_id = request.broker_id
+    state.check_epoch(broker_id, request.broker_epoch)
+    records: list[RecordToWrite] = []
+    lost = {}
+    directories = []
+    for directory in request.directories:
+        is_online = state.is_online(broker_id, directory.id)
+        topics = []
+        for named in directory.topics:
+            topic = state.image.topics.get(named.topic_id)
+            answers = []
+            for each in named.partitions:
+                number, code = each.partition_index, ErrorCode.NONE
+                partition = None if topic is None else topic.partitions.get(number)
+                if topic is None:
+                    code = ErrorCode.UNKNOWN_TOPIC_ID
+                elif partition is None:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif broker_id not in partition.replicas:
+                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                else:
+                    wanted = Wanted(directories={broker_id: directory.id})
+                    record = state.change(topic, partition, wanted)
+                    if record is not None:
+                        records.append(record)
+                    if not is_online:
+                        lost[topic.topic_id, number] = topic, partition
+                answers.append(
+                    AssignReplicasToDirsResponsePartitionData(
+                        partition_index=number, error_code=code
+                    )
+                )
+            topics.append(
+                AssignReplicasToDirsResponseTopicData(
+                    topic_id=named.topic_id, partitions=tuple(answers)
+                )
+            )
+        directories.append(
+            AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=tuple(topics))
+        )
+    # The second record of such a partition says nothing of directories, so the first one counts.
+    records += leader_changes(state, lost.values(), removed=broker_id)
+    answer = AssignReplicasToDirsResponse(
+        throttle_time_ms=0, error_code=ErrorCode.NONE, directories=tuple(directories)
+    )
+    return Decision(records, answer)
+
+
+def offline_records(
+    state: ControlState, broker_id: int, offline: Collection[UUID]
+) -> Iterator[RecordToWrite]:
+    """The records that follow from the directories that a broker has lost since it registered."""
+    broker = state.image.brokers[broker_id]
+    # A broker names all of them in each heartbeat; what is not registered any more is old news.
+    failed = [each for each in broker.log_dirs if each in offline]
+    if not failed:
+        return
+    for directory in failed:
+        yield from directory_failure(state, broker_id, directory)
+    rest = tuple(each for each in broker.log_dirs if each not in offline)
+    yield registration_change(broker_id, broker.broker_epoch, log_dirs=rest)
+
+
+def cordon_records(
+    state: ControlState, broker_id: int, cordoned: Collection[UUID] | None
+) -> Iterator[RecordToWrite]:
+    """The record that names the directories of a broker that get no new replicas."""
+    # Null until the broker knows its settings.
+    if cordoned is None:
+        return
+    broker = state.image.brokers[broker_id]
+    if set(broker.cordoned_log_dirs or ()) != set(cordoned):
+        yield registration_change(broker_id, broker.broker_epoch, cordoned_log_dirs=tuple(cordoned))

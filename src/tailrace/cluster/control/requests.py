@@ -1,0 +1,80 @@
+"""Answers of a controller, by API: a request and the state give records and an answer.
+
+    decision = decide(state, request, version=3, now_ms=...)
+    ...append decision.records, state.replay(...) them, send decision.answer once they count...
+
+Here are the requests of brokers, and those that brokers forward for clients.
+
+Not here: whether the sender may ask that, and Envelope, which only wraps others.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tailrace.cluster.control.alter_partition import alter_partitions
+from tailrace.cluster.control.brokers import heartbeat, register_broker, unregister_broker
+from tailrace.cluster.control.configs import alter_configs
+from tailrace.cluster.control.directories import assign_directories
+from tailrace.cluster.control.leaders import elect_leaders
+from tailrace.cluster.control.producer_ids import allocate_producer_ids
+from tailrace.cluster.control.reassignments import alter_reassignments, list_reassignments
+from tailrace.cluster.control.state import RECORDS_MAX, ControlState, Decision, RefusedError
+from tailrace.cluster.control.topics import create_partitions, create_topics, delete_topics
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from tailrace.protocol.messages.broker_registration import BrokerRegistrationRequest
+from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest
+
+_OF_CLIENTS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {
+    ApiKey.CREATE_TOPICS: create_topics,
+    ApiKey.CREATE_PARTITIONS: create_partitions,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs,
+    ApiKey.ELECT_LEADERS: elect_leaders,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: list_reassignments,
+    ApiKey.UNREGISTER_BROKER: unregister_broker,
+}
+
+_OF_BROKERS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {
+    ApiKey.ALTER_PARTITION: alter_partitions,
+    ApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: assign_directories,
+}
+
+_RULES: Final = {**_OF_CLIENTS, **_OF_BROKERS}
+
+FORWARDED: Final = frozenset({*_OF_CLIENTS, ApiKey.DELETE_TOPICS})
+"""Requests of clients, which a broker forwards to the controller in an Envelope."""
+ANSWERED: Final = frozenset(
+    {*FORWARDED, *_OF_BROKERS, ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT}
+)
+"""All requests that `decide` knows."""
+
+
+def decide(
+    state: ControlState, key: ApiKey, request: Message, *, version: int, now_ms: int
+) -> Decision:
+    """The records and the answer of a request.
+
+    Raises:
+        RefusedError: the request as a whole; nothing may be written.
+    """
+    match request:
+        case BrokerRegistrationRequest():
+            decision = register_broker(state, request, version=version, now_ms=now_ms)
+        case BrokerHeartbeatRequest():
+            decision = heartbeat(state, request, now_ms=now_ms)
+        case DeleteTopicsRequest():
+            decision = delete_topics(state, request, version=version)
+        case _:
+            decision = _RULES[key](state, request)
+    # What a client asks for is one batch. The changes that follow from a broker may be several:
+    # each of them is right by itself.
+    if key in FORWARDED and len(decision.records) > RECORDS_MAX:
+        raise RefusedError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The request would be {len(decision.records)} records, and {RECORDS_MAX} are allowed.",
+        )
+    return decision

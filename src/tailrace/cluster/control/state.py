@@ -1,0 +1,306 @@
+"""`ControlState`: what an active controller knows, and what all of its rules ask.
+
+    log ──replay──► image ┐
+    heartbeats ──────────►├─ rule(state, request) ─► Decision: records, answer
+    settings ────────────►┘
+
+A decision changes only what is lost with the controller (`heartbeats`). The image changes when the
+records are replayed, which must be done before the next decision: a rule that saw the state without
+them would elect a second leader for an epoch.
+
+Invariant: `image` is the replay of all records up to `next_offset`, committed or not.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from tailrace.cluster.control.heartbeats import Heartbeats
+from tailrace.cluster.metadata.batches import RecordToWrite
+from tailrace.cluster.metadata.delta import MIGRATING, MetadataDelta
+from tailrace.cluster.metadata.features import ELIGIBLE_LEADERS, partition_version
+from tailrace.cluster.metadata.image import MetadataImage, TopicState
+from tailrace.cluster.partition_change import (
+    DIRECTORIES_SINCE,
+    Rules,
+    Wanted,
+    change_partition,
+)
+from tailrace.cluster.records import UNASSIGNED, partition_change_record
+from tailrace.cluster.topic_defaults import TopicDefaults
+from tailrace.config.settings import setting, settings_of
+from tailrace.errors import FatalError
+from tailrace.protocol.config_resources import ResourceType
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+from tailrace.storage.config import LogConfig, log_config, usable_configs
+from tailrace.values import dataclass
+
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records import PartitionRecord, RegisterBrokerRecord
+
+LOST: Final = UUID(int=2)
+"""Log directory of a replica whose directory has failed, without a name (KIP-858)."""
+RESERVED_DIRECTORIES: Final = 100
+"""Ids below it are not those of directories; some have a meaning, as `MIGRATING` (KIP-858)."""
+RECORDS_MAX: Final = 10_000
+"""Most records of a request of a client: they are one batch, which every broker must be able to
+fetch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ControlConfig:
+    """Kafka's settings of a controller."""
+
+    session_timeout_ms: int = setting(
+        "broker.session.timeout.ms",
+        default=9000,
+        low=1,
+        text="Milliseconds after its last heartbeat when the controller fences a broker.",
+    )
+    is_rebalancing: bool = setting(
+        "auto.leader.rebalance.enable",
+        default=True,
+        text="Whether the controller gives partitions back to their preferred leaders.",
+    )
+    rebalance_s: int = setting(
+        "leader.imbalance.check.interval.seconds",
+        default=300,
+        low=1,
+        text="Seconds between two looks for partitions that another replica than the preferred one "
+        "leads.",
+    )
+    unclean_election_ms: int = setting(
+        "unclean.leader.election.interval.ms",
+        default=300_000,
+        low=1,
+        text="Milliseconds between two looks for partitions without a leader whose topic allows "
+        "an unclean election.",
+    )
+
+
+CONTROL_SETTINGS: Final = settings_of(ControlConfig)
+
+
+class RefusedError(FatalError):
+    """The request, or one part of it, is refused; has the code and the text of the answer."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        self.code = code
+        self.message = message
+        """None: the code says it all, as in Kafka."""
+        super().__init__(message or code.message)
+
+
+class Decision(NamedTuple):
+    """The outcome of a request: records for the log, and the answer once they count."""
+
+    records: Sequence[RecordToWrite]
+    answer: Message
+
+
+class ControlState:
+    """The state of the cluster as the active controller sees it."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        *,
+        node_id: int,
+        defaults: TopicDefaults,
+        chance: random.Random,
+        config: ControlConfig | None = None,
+        kraft_version: int = 0,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.defaults = defaults
+        """Settings of topics that were not given their own; those of the controller's file."""
+        self.chance = chance
+        self.config = config or ControlConfig()
+        self.kraft_version = kraft_version
+        self.image = MetadataImage()
+        self.next_offset = 0
+        """Offset of the next record."""
+        self.heartbeats = Heartbeats(self.config.session_timeout_ms)
+        self.node_id = node_id
+        # By identity of the settings: an image without other settings has the same ones.
+        self._layered: tuple[object, Mapping[str, str]] = (None, MappingProxyType({}))
+
+    # -- changes ------------------------------------------------------------------------------
+
+    def begin(self, image: MetadataImage, *, next_offset: int, now_ms: int) -> None:
+        """Become the active controller, with the state of the log up to `next_offset`."""
+        self.image, self.next_offset = image, next_offset
+        self.heartbeats = Heartbeats(self.config.session_timeout_ms)
+        for broker_id, broker in image.brokers.items():
+            self.heartbeats.register(broker_id, offset=broker.broker_epoch)
+            # As if it had just sent a heartbeat: who was heard of by the last controller is not
+            # known, and to fence all brokers at once would stop the cluster.
+            if not broker.fenced:
+                self.heartbeats.note(broker_id, broker.broker_epoch, now_ms=now_ms)
+
+    def replay(self, records: Iterable[Message]) -> None:
+        """Change the state by records that were appended at `next_offset`.
+
+        Raises:
+            MetadataFaultError: they contradict the state, which is as before.
+        """
+        appended = tuple(records)
+        delta = MetadataDelta(self.image)
+        for record in appended:
+            delta.replay(record)
+        self.image = delta.image()
+        for offset, record in enumerate(appended, self.next_offset):
+            self._note(record, offset)
+        self.next_offset += len(appended)
+
+    def _note(self, record: Message, offset: int) -> None:
+        """Note what the record of a broker means for its heartbeats."""
+        # By name, as `delta` does: no class of records is imported for it.
+        match type(record).__name__:
+            case "RegisterBrokerRecord":
+                self.heartbeats.register(record.broker_id, offset=offset)  # type: ignore[attr-defined]
+            case "UnregisterBrokerRecord":
+                self.heartbeats.forget(record.broker_id)  # type: ignore[attr-defined]
+            case "BrokerRegistrationChangeRecord":
+                self.heartbeats.changed(
+                    record.broker_id,  # type: ignore[attr-defined]
+                    is_fenced=record.fenced > 0,  # type: ignore[attr-defined]
+                )
+
+    # -- brokers ------------------------------------------------------------------------------
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether a broker serves: registered, not fenced, and not shutting down."""
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
+    def check_epoch(self, broker_id: int, epoch: int) -> "RegisterBrokerRecord":
+        """The registration of a broker, which must have this epoch.
+
+        Raises:
+            RefusedError: STALE_BROKER_EPOCH: it is not registered, or has another one.
+        """
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            raise RefusedError(
+                ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker {broker_id}"
+            )
+        if broker.broker_epoch != epoch:
+            raise RefusedError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Expected broker epoch {broker.broker_epoch}, but got broker epoch {epoch}",
+            )
+        return broker
+
+    def is_online(self, broker_id: int, directory: UUID | None) -> bool:
+        """Whether a broker has this log directory of a replica."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or directory == LOST:
+            return False
+        if directory in (None, MIGRATING, UNASSIGNED):
+            return True
+        # Registered at a level without directories: it would stop if all of them had failed
+        # (KAFKA-16162).
+        return not broker.log_dirs or directory in broker.log_dirs
+
+    def default_directory(self, broker_id: int) -> UUID:
+        """The log directory of a new replica on a broker."""
+        if not self.names_directories:
+            return MIGRATING
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            return UNASSIGNED
+        if not broker.log_dirs:
+            return MIGRATING
+        # Of several the broker itself chooses, and reports it (AssignReplicasToDirs).
+        return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED
+
+    # -- levels and settings ------------------------------------------------------------------
+
+    @property
+    def names_directories(self) -> bool:
+        """Whether records name log directories (KIP-858)."""
+        return self.image.metadata_version >= DIRECTORIES_SINCE
+
+    @property
+    def has_elr(self) -> bool:
+        """Whether eligible leader replicas are kept (KIP-966)."""
+        return self.image.features.get(ELIGIBLE_LEADERS, 0) > 0
+
+    @property
+    def default_configs(self) -> Mapping[str, str]:
+        """The settings of a topic that was given none."""
+        configs, layered = self._layered
+        if configs is not self.image.configs:
+            layered = self.defaults.with_state(self.image, self.node_id).configs
+            self._layered = (self.image.configs, layered)
+        return layered
+
+    def topic_config(self, name: str) -> LogConfig:
+        """The settings of a topic as they apply on this controller."""
+        own = usable_configs(self.image.configs_of(ResourceType.TOPIC, name))
+        return log_config(own, self.default_configs)
+
+    # -- partitions ---------------------------------------------------------------------------
+
+    def partitions(
+        self, has: Callable[["PartitionRecord"], bool]
+    ) -> Iterator[tuple[TopicState, "PartitionRecord"]]:
+        """The partitions of which this holds, with their topics."""
+        # Each change of a broker looks at all partitions: 50 ms for a hundred thousand, and it
+        # happens a few times a day. Kafka keeps an index for it, of which every record is a change.
+        for topic in self.image.topics.values():
+            for partition in topic.partitions.values():
+                if has(partition):
+                    yield topic, partition
+
+    def change(
+        self,
+        topic: TopicState,
+        partition: "PartitionRecord",
+        wanted: Wanted,
+        *,
+        is_alive: Callable[[int], bool] | None = None,
+    ) -> RecordToWrite | None:
+        """The record of a change of one partition; None: nothing changes.
+
+        `is_alive` tells who may lead, if not those that are active.
+        """
+        alive = is_alive or self.is_active
+        own = dict(zip(partition.replicas, partition.directories, strict=False))
+
+        def may_lead(broker_id: int, _: UUID | None) -> bool:
+            # The directory that the broker has confirmed, not one that this change assigns.
+            return alive(broker_id) and self.is_online(broker_id, own.get(broker_id))
+
+        rules = Rules(
+            metadata_version=self.image.metadata_version,
+            has_elr=self.has_elr,
+            may_lead=may_lead,
+            default_directory=self.default_directory,
+        )
+        # Of partition 0, as in Kafka: another one may be under reassignment.
+        factor = len(topic.partitions[0].replicas)
+        least = min(self.topic_config(topic.name).min_insync_replicas, factor)
+        changes = change_partition(partition, wanted, rules, insync_min=least)
+        if not changes:
+            return None
+        return partition_change_record(
+            partition, changes, version=partition_version(self.image.metadata_version)
+        )
+
+    def changes(
+        self,
+        partitions: Iterable[tuple[TopicState, "PartitionRecord"]],
+        wanted: Callable[[TopicState, "PartitionRecord"], Wanted],
+        *,
+        is_alive: Callable[[int], bool] | None = None,
+    ) -> Iterator[RecordToWrite]:
+        """The records of changes of several partitions."""
+        change = partial(self.change, is_alive=is_alive)
+        found = (change(topic, each, wanted(topic, each)) for topic, each in partitions)
+        yield from filter(None, found)
