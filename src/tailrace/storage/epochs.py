@@ -4,12 +4,12 @@
     0      0              offsets 0 to 5 were written under epoch 0
     3      6              offsets from 6 on under epoch 3
 
-The file is `leader-epoch-checkpoint`. `assign` and `cut_start` run on the event loop and change
-memory only. `save` replaces the file: at the next flush of the log, before its recovery point
-moves, and before a new log start is checkpointed (`evidence` relies on that). After a crash before
-`save`, a start rebuilds the same entries from the batches after the recovery point and from the
-log start. (Kafka waits for the device when an epoch begins; an event loop cannot.) `cut_end` and
-`clear` write the file at once, because the log does not show what was cut.
+The file is `leader-epoch-checkpoint`. Changes run on the event loop and change memory only. `save`
+replaces the file: at the next flush of the log, before its recovery point moves, and before a new
+log start is checkpointed (`evidence` relies on that). After a crash before `save`, a start rebuilds
+the same entries from the batches after the recovery point and from the log start. (Kafka waits for
+the device when an epoch begins; an event loop cannot.) After `cut_end` and `clear` the caller saves
+before anything is appended, because the log does not show what was cut.
 
 Epochs and start offsets both rise strictly. A new entry replaces the entries that it contradicts,
 as in Kafka. The entries are one tuple that is replaced whole, so a reader on another thread sees
@@ -117,16 +117,16 @@ class LeaderEpochs:
         """
         self._entries = _assigned(self._entries, EpochEntry(epoch, start_offset))
 
-    def cut_end(self, log_end: Offset) -> None:
-        """Remove epochs that begin at or after the end of the log, after the tail was cut.
+    def cut_end(self, log_end: Offset) -> bool:
+        """Remove epochs that begin at or after the end of the log; returns whether there were any.
 
-        On the device on return.
-
-        Raises:
-            OSError: the checkpoint could not be replaced; nothing is removed.
+        In the file after `save`, which has to come before the next append.
         """
-        if log_end >= 0:
-            self._replace(tuple(entry for entry in self._entries if entry.start_offset < log_end))
+        kept = tuple(each for each in self._entries if each.start_offset < log_end)
+        if log_end < 0 or len(kept) == len(self._entries):
+            return False
+        self._entries = kept
+        return True
 
     def cut_start(self, log_start: Offset) -> None:
         """Remove epochs that end at or before the start of the log, after the head was cut.
@@ -145,12 +145,11 @@ class LeaderEpochs:
         self._directory = directory
 
     def clear(self) -> None:
-        """Remove every epoch, because the log restarts; on the device on return.
+        """Remove every epoch, because the log restarts.
 
-        Raises:
-            OSError: the checkpoint could not be replaced; nothing is removed.
+        In the file after `save`, which has to come before the next append.
         """
-        self._replace(())
+        self._entries = ()
 
     def save(self) -> None:
         """Replace the checkpoint if anything has changed; on the device on return.
@@ -164,18 +163,8 @@ class LeaderEpochs:
             entries = self._entries
             # Most flushes come without a new epoch, and then no file is written.
             if entries != self._saved:
-                self._write(entries)
-
-    def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
-        with self._saving:
-            if entries != self._entries:
-                self._write(entries)
-                # After the file: if the device refuses, memory and file still agree.
-                self._entries = entries
-
-    def _write(self, entries: tuple[EpochEntry, ...]) -> None:
-        write_epoch_checkpoint(self._files, self._directory, LEADER_EPOCHS, entries=entries)
-        self._saved = entries
+                write_epoch_checkpoint(self._files, self._directory, LEADER_EPOCHS, entries=entries)
+                self._saved = entries
 
 
 def open_leader_epochs(files: Files, directory: str) -> LeaderEpochs:

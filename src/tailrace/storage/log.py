@@ -281,6 +281,7 @@ class Log:
             # truncation goes by the high watermark instead of by epochs that lack these batches.
             elif batch.legacy is not None:
                 self.epochs.clear()
+                self.epochs.save()
         self.segments.active.append(
             SegmentAppend(
                 data=planned.data,

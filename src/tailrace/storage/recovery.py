@@ -198,9 +198,12 @@ class _LogOpening:
             log_end = Offset(log_start)
             self._producers = None
             self._epochs.clear()
+            self._epochs.save()
         # The epochs were saved at a flush: those of a lost tail would answer OffsetForLeaderEpoch
         # with offsets that are given out again.
-        self._epochs.cut_end(log_end)
+        if self._epochs.cut_end(log_end):
+            # Before the log takes records, which may begin other epochs at these offsets.
+            self._epochs.save()
         self._epochs.cut_start(Offset(log_start))
         segments = Segments(opened)
         producers = self._producers

@@ -7,10 +7,13 @@ hole after a crash:
     retention     files are renamed `.deleted`, the oldest first, then the log start moves up
     truncation    files are renamed, the newest first, then the last remaining one is cut
     compaction    the new segment has its `.swap` name on the device before old files are renamed
+
+A truncation is a generator of device steps, because a follower's event loop may not wait for a
+device: all else happens when the generator is advanced, on the loop.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from tailrace.errors import OffsetOutOfRangeError
 from tailrace.model import Offset
@@ -27,6 +30,12 @@ from tailrace.storage.retention import (
 from tailrace.storage.segment import Segment, create_segment, retention_time_ms
 
 logger = logging.getLogger(__name__)
+
+DeviceStep = Callable[[], None]
+"""Work that waits for a device and raises its OSError; may be done on another thread."""
+
+DeviceSteps = Generator[DeviceStep, None, None]
+"""A change of a log. The caller does each step and throws its OSError into the generator."""
 
 
 class OldSegments:
@@ -182,20 +191,46 @@ def retention_facts(log: Log) -> list[RetentionFacts]:
     ]
 
 
+def take_steps(steps: DeviceSteps) -> None:
+    """Make a change of a log to its end, with all device steps on this thread.
+
+    Raises:
+        OSError: as the generator.
+    """
+    error: OSError | None = None
+    while True:
+        try:
+            step = next(steps) if error is None else steps.throw(error)
+        except StopIteration:
+            return
+        error = None
+        try:
+            step()
+        except OSError as refused:
+            error = refused
+
+
 def truncate_to(log: Log, offset: int) -> None:
-    """Remove every batch with a last offset of at least `offset`; on the device on return.
+    """Do `truncation` in one call, which waits for the device; raises as it does."""
+    take_steps(truncation(log, offset))
+
+
+def truncation(log: Log, offset: int) -> DeviceSteps:
+    """Remove every batch with a last offset of at least `offset`; on the device at the end.
 
     If `offset` is at or above the log end, only leader epochs that begin there are removed; if it
     is below the first segment, the log restarts at `offset`.
 
-        [0…99] [100…169]   truncate_to(120)   [0…99] [100…119]
+        [0…99] [100…169]   truncation(120)   [0…99] [100…119]
 
     As in Kafka, a transaction that ended below `offset` may count as completed from now on, though
     the high watermark has not passed its marker, because snapshots do not have ended transactions.
 
-    After a crash in between, the log is a prefix of the old log, at least up to `offset`. The
-    recovery point moves back with the log end. Until the caller has written the checkpoints,
-    nothing may be appended, or a start would trust records that are not on the device.
+    Before each step the log is a prefix of the old log and can be read. A caller may stop after a
+    step, and then has a longer one. After a crash in between, the log is a prefix of the old log,
+    at least up to `offset`. The recovery point moves back with the log end. Until the caller has
+    written the checkpoints, nothing may be appended, or a start would trust records that are not on
+    the device.
 
     Raises:
         OSError: the device refused; the log refuses every further call, and the next start finds a
@@ -204,32 +239,44 @@ def truncate_to(log: Log, offset: int) -> None:
     log.check_usable()
     segments = tuple(log.segments)
     if offset < segments[0].base_offset:
-        truncate_fully_and_start_at(log, offset)
+        yield from restart(log, offset)
         return
     if offset >= log.end_offset:
-        log.epochs.cut_end(log.end_offset)
+        if log.epochs.cut_end(log.end_offset):
+            yield log.epochs.save
         return
     kept = [segment for segment in segments if segment.base_offset <= offset]
+    later = segments[len(kept) :]
     try:
-        # The newest first: after a crash what is left is a prefix.
-        for segment in reversed(segments[len(kept) :]):
-            _retire(log, segment)
-        log.folder.files.sync_directory(log.folder.path)
+        if later:
+            # The newest first: after a crash what is left is a prefix.
+            for segment in reversed(later):
+                _retire(log, segment)
+            _settle_end(log)
+            # The names before the cut of the segment below: a crash that brought them back after it
+            # would leave a hole.
+            yield lambda: log.folder.files.sync_directory(log.folder.path)
         try:
             kept[-1].truncate_to(Offset(offset))
-            # Shorter on the device too, before the caller acknowledges the cut to its leader.
-            kept[-1].sync()
         finally:
             _settle_end(log)
+        # Shorter on the device too, before the caller acknowledges the cut to its leader.
+        yield kept[-1].sync
+        yield log.epochs.save  # `_settle_end` has cut them.
     except OSError as error:
         log.fail(f"it could not be cut at offset {offset}: {error}; restart the broker to recover")
         raise
 
 
 def truncate_fully_and_start_at(log: Log, offset: int) -> None:
+    """Do `restart` in one call, which waits for the device; raises as it does."""
+    take_steps(restart(log, offset))
+
+
+def restart(log: Log, offset: int) -> DeviceSteps:
     """Remove all segments and continue as an empty log that starts at `offset`.
 
-    The caller writes the checkpoints as after `truncate_to`, and that of the log start.
+    The caller writes the checkpoints as after `truncation`, and that of the log start.
 
     Raises:
         OSError: the device refused; the log refuses every further call. The next start finds the
@@ -245,13 +292,14 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
         new = create_segment(log.folder, Offset(offset), config=log.config)
         log.segments.replace([new], [oldest])
         oldest.close()
-        log.folder.files.sync_directory(log.folder.path)
         log.epochs.clear()
         log.producers.truncate_fully(Offset(offset))
+        log.positions.begin_at(Offset(offset))
+        yield lambda: log.folder.files.sync_directory(log.folder.path)
+        yield log.epochs.save
     except OSError as error:
         log.fail(f"it could not restart at offset {offset}: {error}; restart the broker to recover")
         raise
-    log.positions.begin_at(Offset(offset))
 
 
 def replace_segments(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -> None:
