@@ -74,29 +74,43 @@ class FetchSession:
             # A session has names or ids; the old one ends with the request that opens the new.
             self._epoch = _FIRST_EPOCH
         self._had_ids = has_ids
-        forgotten: dict[TopicPartition, UUID] = {}
         if self._epoch == _FIRST_EPOCH:
-            sent = dict(wanted)
-            self._known = dict(wanted)
-        else:
-            for each in list(self._known):
-                new = wanted.get(each)
-                # A topic that was deleted and made again has the same name, and another id
-                # (KIP-516).
-                if new is None or new.topic_id != self._known[each].topic_id:
-                    forgotten[each] = self._known.pop(each).topic_id
-            sent = {each: new for each, new in wanted.items() if self._known.get(each) != new}
-            for each, new in sent.items():
-                # After the others, as the broker does, which fills its answers from the front.
-                self._known.pop(each, None)
-                self._known[each] = new
+            self._known = {}
+        changed: dict[TopicPartition, Wanted | None] = {
+            each: None for each in self._known if each not in wanted
+        }
+        changed.update(wanted)
+        plan = self.plan_changes(changed)
+        return plan._replace(partitions=tuple(self._known), has_ids=has_ids)
+
+    def plan_changes(self, changed: Mapping[TopicPartition, Wanted | None]) -> SessionRequest:
+        """The next request, where only these have changed since the last; None leaves the session.
+
+        For a follower: it costs nothing for its other partitions, of which there may be thousands.
+        The topics of all have ids, and `partitions` of the result is empty.
+        """
+        sent: dict[TopicPartition, Wanted] = {}
+        forgotten: dict[TopicPartition, UUID] = {}
+        for each, new in changed.items():
+            old = self._known.get(each)
+            if new is not None and old == new:
+                continue
+            # A topic that was deleted and made again has the same name, and another id (KIP-516).
+            if old is not None and (new is None or new.topic_id != old.topic_id):
+                forgotten[each] = old.topic_id
+            # After the others, as the broker does, which fills its answers from the front.
+            self._known.pop(each, None)
+            if new is not None:
+                self._known[each] = sent[each] = new
+        if self._epoch == _FIRST_EPOCH:
+            sent, forgotten = self._known, {}
         return SessionRequest(
             self._id,
             self._epoch,
             _fetch_topics(sent),
             _forgotten_topics(forgotten),
-            tuple(self._known),
-            has_ids,
+            partitions=(),
+            has_ids=True,
         )
 
     def is_answer(self, answer: FetchResponse, partitions: Iterable[TopicPartition | None]) -> bool:
@@ -166,6 +180,6 @@ def _forgotten_topics(partitions: Mapping[TopicPartition, UUID]) -> tuple[Forgot
     for each, topic_id in partitions.items():
         numbers.setdefault((each.topic, topic_id), []).append(each.partition)
     return tuple(
-        ForgottenTopic(topic=topic, topic_id=topic_id, partitions=tuple(found))
+        ForgottenTopic(topic=topic, topic_id=topic_id, partitions=tuple(sorted(found)))
         for (topic, topic_id), found in numbers.items()
     )
