@@ -35,6 +35,7 @@ from tailrace.replication.leadership import (
 from tailrace.storage.epochs import EpochEnd, EpochEntry
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
+from tailrace.storage.shrink import take_steps
 from tailrace.testing import MemoryFiles
 from tailrace.values import replace
 from tests.unit.storage.builders import NOW, batch, open_at, settings, values
@@ -331,7 +332,7 @@ class World:
     def cut(self, node: Node, end: EpochEnd, asked: FetchPosition, *, epoch: int) -> None:
         if self.follows(node, epoch):
             with suppress(MisplacedAnswerError):
-                cut_diverged(node.log, end, asked=asked, fallback=node.fallback)
+                take_steps(cut_diverged(node.log, end, asked=asked, fallback=node.fallback))
 
     def settle(
         self, node: Node, bounds: tuple[int, int], asked: FetchPosition, *, epoch: int
@@ -339,7 +340,9 @@ class World:
         if self.follows(node, epoch):
             start, end = bounds
             with suppress(MisplacedAnswerError):
-                settle_range(node.log, leader_start=start, leader_end=end, asked=asked)
+                steps = settle_range(node.log, leader_start=start, leader_end=end, asked=asked)
+                if steps is not None:
+                    take_steps(steps)
 
     def ask_for_isr(self) -> None:
         """The leader looks for members that are late, and sends what it proposes, also again."""

@@ -4,11 +4,12 @@
                      ├─► diverging epoch    cut where both logs are equal (KIP-101, KIP-595)
                      └─► out of range       begin where the leader's log begins, or cut to its end
 
-Kafka's `ReplicaFetcherThread` for one partition, without requests and without time. After a cut the
-caller writes the checkpoints of the directory before anything is appended (`storage.shrink`).
+Kafka's `ReplicaFetcherThread` for one partition, without requests and without time. Cuts are
+generators of device steps (`storage.shrink`); after one the caller writes the checkpoints of the
+directory before anything is appended.
 
 Invariant: below the high watermark the log is a part of the leader's, and only an unclean election,
-or a leader whose log begins later, takes anything away from there.
+or a leader whose log begins later, takes anything away from there, which is logged.
 """
 
 import logging
@@ -19,7 +20,7 @@ from tailrace.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from tailrace.storage.appends import UnexpectedAppendOffsetError
 from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.log import Log
-from tailrace.storage.shrink import raise_log_start, truncate_fully_and_start_at, truncate_to
+from tailrace.storage.shrink import DeviceSteps, raise_log_start, restart, truncation
 
 logger = logging.getLogger(__name__)
 
@@ -41,16 +42,19 @@ class FetchedPartition(NamedTuple):
     log_start: int
 
 
-class Diverged(NamedTuple):
-    """A cut of a follower's log."""
-
-    offset: Offset
-    is_final: bool
-    """Whether both logs are equal now, as far as the leader could say; else it is asked again."""
-
-
 class MisplacedAnswerError(FatalError):
     """The answer is for another log end than the log has: it was cut or appended to meanwhile."""
+
+
+class EarlyBatchError(FatalError):
+    """The leader's log begins inside of the first batch (DeleteRecords), and this log is empty.
+
+    To be appended after `storage.shrink.restart` at `first_offset`.
+    """
+
+    def __init__(self, first_offset: Offset) -> None:
+        self.first_offset = first_offset
+        super().__init__(f"the first batch begins at offset {first_offset}, before this log")
 
 
 def position_of(log: Log) -> FetchPosition:
@@ -77,8 +81,9 @@ def append_fetched(
 
     Raises:
         MisplacedAnswerError: the log ends elsewhere by now; nothing has changed.
-        CorruptionError, InvalidRecordError: the bytes are no batches; the log is unchanged, and the
-            same may be fetched again.
+        EarlyBatchError: the log has to be restarted first; nothing has changed.
+        CorruptionError, InvalidRecordError, RecordTooLargeError, UnexpectedAppendOffsetError: the
+            bytes are no batches that can follow; the log is unchanged.
         OSError: as `Log.append`.
     """
     _check_place(log, asked)
@@ -86,65 +91,67 @@ def append_fetched(
     try:
         log.append_as_follower(fetched.records, now_ms=now_ms, epoch_max=epoch)
     except UnexpectedAppendOffsetError as error:
-        # The leader's log begins inside of a batch (DeleteRecords), and it sends the whole batch.
-        if log.end_offset != log.start_offset or error.last_offset < log.end_offset:
-            raise
-        truncate_fully_and_start_at(log, error.first_offset)
-        size_before = log.size
-        log.append_as_follower(fetched.records, now_ms=now_ms, epoch_max=epoch)
+        if log.end_offset == log.start_offset and error.last_offset >= log.end_offset:
+            raise EarlyBatchError(Offset(error.first_offset)) from error
+        raise
     log.advance_high_watermark(min(fetched.high_watermark, log.end_offset))
     # The leader's log start is at most its high watermark, and this log may not be there yet.
     raise_log_start(log, min(fetched.log_start, log.positions.high_watermark))
     return log.size - size_before
 
 
-def cut_diverged(log: Log, leader: EpochEnd, *, asked: FetchPosition, fallback: Offset) -> Diverged:
+def cut_diverged(
+    log: Log, leader: EpochEnd, *, asked: FetchPosition, fallback: Offset
+) -> DeviceSteps:
     """Cut the log after the last record that both logs have, by what the leader says of its epochs.
 
     `leader` is the leader's newest epoch at or below the last one in `asked`, and its end there.
     `fallback` is the offset to cut to where the leader knows no such epoch: what was the high
-    watermark when this log began to follow.
+    watermark when this log began to follow. Where the epochs here do not reach so far back, the
+    next answer may say again that the logs diverge.
 
     Raises:
         MisplacedAnswerError: the log ends elsewhere by now; nothing has changed.
         OSError: the device refused; the log refuses every further call.
     """
     _check_place(log, asked)
-    diverged = _divergence(log, leader, fallback)
-    if diverged.offset < log.positions.high_watermark:
+    offset = _divergence(log, leader, fallback)
+    if offset < log.positions.high_watermark:
         logger.warning(
             "committed_records_cut path=%s offset=%d high_watermark=%d reason=the leader does not "
             "have them, after an unclean election",
-            log.folder.path, diverged.offset, log.positions.high_watermark,
+            log.folder.path, offset, log.positions.high_watermark,
         )  # fmt: skip
-    if diverged.offset < log.end_offset:
+    if offset < log.end_offset:
         logger.info(
             "log_cut path=%s offset=%d log_end=%d leader_epoch=%d leader_end=%d",
-            log.folder.path, diverged.offset, log.end_offset, leader.epoch, leader.end_offset,
+            log.folder.path, offset, log.end_offset, leader.epoch, leader.end_offset,
         )  # fmt: skip
-    truncate_to(log, diverged.offset)
-    return diverged
+    return truncation(log, offset)
 
 
-def _divergence(log: Log, leader: EpochEnd, fallback: Offset) -> Diverged:
+def _divergence(log: Log, leader: EpochEnd, fallback: Offset) -> Offset:
+    """Kafka's `getOffsetTruncationState`: what of this log the leader may have too."""
     log_end = log.end_offset
     if leader.end_offset < 0:
-        return Diverged(fallback, is_final=True)
+        return min(fallback, log_end)
     if leader.epoch == NO_LEADER_EPOCH:
-        return Diverged(min(leader.end_offset, log_end), is_final=True)
+        return min(leader.end_offset, log_end)
     own = log.epochs.end_offset_for(leader.epoch, log_end=log_end)
     # No epochs that old here: nothing to compare with but the offset.
     if own.epoch == NO_LEADER_EPOCH and own.end_offset < 0:
-        return Diverged(min(leader.end_offset, log_end), is_final=True)
+        return min(leader.end_offset, log_end)
     if own.epoch != leader.epoch:
         # This log lacks the leader's epoch. Records after the newest older one are certainly not
-        # the leader's; whether those before are, it says when it is asked again.
-        return Diverged(min(own.end_offset, log_end), is_final=False)
-    return Diverged(min(own.end_offset, leader.end_offset, log_end), is_final=True)
+        # the leader's; whether those before are, it says when it is asked again (KIP-279).
+        return min(own.end_offset, log_end)
+    return min(own.end_offset, leader.end_offset, log_end)
 
 
-def settle_range(log: Log, *, leader_start: int, leader_end: int, asked: FetchPosition) -> None:
-    """Bring the log end into the leader's range, which it is out of.
+def settle_range(
+    log: Log, *, leader_start: int, leader_end: int, asked: FetchPosition
+) -> DeviceSteps | None:
+    """Bring the log end into the leader's range, which it is out of; None: it is not any more.
 
     Raises:
         MisplacedAnswerError: the log ends elsewhere by now; nothing has changed.
@@ -157,11 +164,12 @@ def settle_range(log: Log, *, leader_start: int, leader_end: int, asked: FetchPo
             "log_cut path=%s offset=%d log_end=%d reason=the leader's log ends there",
             log.folder.path, leader_end, log.end_offset,
         )  # fmt: skip
-        truncate_to(log, leader_end)
-    elif leader_start > log.end_offset:
+        return truncation(log, leader_end)
+    if leader_start > log.end_offset:
         # The leader has deleted what would come next.
         logger.info(
             "log_restarted path=%s offset=%d log_end=%d reason=the leader's log begins there",
             log.folder.path, leader_start, log.end_offset,
         )  # fmt: skip
-        truncate_fully_and_start_at(log, leader_start)
+        return restart(log, leader_start)
+    return None

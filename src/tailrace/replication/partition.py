@@ -321,8 +321,10 @@ class Partition:
             self._acknowledge()
             self.appended.changed()
 
-    def followed(self) -> None:
+    def followed(self, *, has_appended: bool = False) -> None:
         """Wake requests after a follower has changed its log or its high watermark."""
+        if has_appended:
+            self._note_room()
         self.appended.changed()
 
     def check_replicas(self) -> None:
@@ -472,11 +474,14 @@ class Partition:
         else:
             # It moves when they fetch; at once where this leader is the ISR.
             self.move_watermark(now_ms)
+        self._note_room()
+        # Followers read up to the log end.
+        self.appended.changed()
+
+    def _note_room(self) -> None:
         if self._is_refused:
             logger.info("append_recovered path=%s", self.log.folder.path)
             self._is_refused = False
-        # Followers read up to the log end.
-        self.appended.changed()
 
     def read(
         self, offset: Offset, *, bytes_max: int, is_first_whole: bool, limit: ReadLimit

@@ -5,7 +5,7 @@ import pytest
 from tailrace.errors import CorruptionError
 from tailrace.model import LeaderEpoch, Offset
 from tailrace.replication.follower_log import (
-    Diverged,
+    EarlyBatchError,
     FetchedPartition,
     FetchPosition,
     MisplacedAnswerError,
@@ -17,7 +17,7 @@ from tailrace.replication.follower_log import (
 from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
-from tailrace.storage.shrink import raise_log_start
+from tailrace.storage.shrink import raise_log_start, restart, take_steps
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import NOW, append, batch, open_at, values
 
@@ -44,13 +44,21 @@ def take(log: Log, fetched: FetchedPartition, *, epoch: int = 9) -> int:
     )
 
 
-def cut(log: Log, epoch: int, end: int, *, fallback: int = 0) -> Diverged:
-    return cut_diverged(
-        log,
-        EpochEnd(LeaderEpoch(epoch), Offset(end)),
-        asked=position_of(log),
-        fallback=Offset(fallback),
+def cut(log: Log, epoch: int, end: int, *, fallback: int = 0) -> int:
+    """The log end after the leader has said that the logs diverge."""
+    diverged = EpochEnd(LeaderEpoch(epoch), Offset(end))
+    take_steps(cut_diverged(log, diverged, asked=position_of(log), fallback=Offset(fallback)))
+    return log.end_offset
+
+
+def settle(log: Log, *, leader_start: int, leader_end: int) -> tuple[int, int]:
+    """Both ends of the log after it was out of the leader's range."""
+    steps = settle_range(
+        log, leader_start=leader_start, leader_end=leader_end, asked=position_of(log)
     )
+    if steps is not None:
+        take_steps(steps)
+    return log.start_offset, log.end_offset
 
 
 def test_a_follower_has_the_leaders_bytes_and_epochs() -> None:
@@ -89,11 +97,15 @@ def test_a_leader_that_begins_inside_a_batch_is_followed_from_there() -> None:
     append(leader, batch(b"a", b"b", b"c"))
     raise_log_start(leader, 2)
     follower = log_of()
-    settle_range(follower, leader_start=2, leader_end=3, asked=position_of(follower))
-    assert follower.end_offset == 2
+    assert settle(follower, leader_start=2, leader_end=3) == (2, 2)
+    with pytest.raises(EarlyBatchError) as raised:
+        take(follower, answer(leader, 2))
+    assert raised.value.first_offset == 0
+    take_steps(restart(follower, raised.value.first_offset))
     take(follower, answer(leader, 2))
     assert follower.start_offset == 2
     assert follower.end_offset == 3
+    assert len(values(follower)) == 3
 
 
 def test_damaged_records_change_nothing() -> None:
@@ -134,38 +146,31 @@ def test_an_answer_for_another_log_end_changes_nothing(kind: str) -> None:
 def test_records_after_the_leaders_end_of_an_epoch_are_cut() -> None:
     """This log has written on in an epoch that ends earlier at the leader (KIP-101)."""
     log = log_of(0, 0, 0, 0)
-    assert cut(log, 0, 2) == Diverged(Offset(2), is_final=True)
-    assert log.end_offset == 2
+    assert cut(log, 0, 2) == 2
 
 
 def test_an_epoch_that_this_log_lacks_is_approached_step_by_step() -> None:
     """Records after its newest older epoch cannot be the leader's; then it asks again (KIP-279)."""
     log = log_of(0, 0, 2, 2)
-    assert cut(log, 1, 4) == Diverged(Offset(2), is_final=False)
-    assert log.end_offset == 2
-    assert cut(log, 0, 1) == Diverged(Offset(1), is_final=True)
-    assert log.end_offset == 1
+    assert cut(log, 1, 4) == 2
+    assert cut(log, 0, 1) == 1
 
 
 def test_without_a_common_epoch_the_fallback_counts() -> None:
     """The leader knows no epoch so old: what is above the old high watermark goes."""
     log = log_of(5, 5, 5)
-    assert cut(log, -1, -1, fallback=1) == Diverged(Offset(1), is_final=True)
-    assert log.end_offset == 1
+    assert cut(log, -1, -1, fallback=1) == 1
 
 
 def test_a_leader_without_epochs_gives_an_offset_alone() -> None:
     """Its log may be of a format that has none."""
     log = log_of(5, 5, 5)
-    assert cut(log, -1, 2) == Diverged(Offset(2), is_final=True)
+    assert cut(log, -1, 2) == 2
 
 
 def test_out_of_range_cuts_or_begins_anew() -> None:
     """To the leader's end where it is lower, at its start where that is higher, else not at all."""
     log = log_of(0, 0, 0)
-    settle_range(log, leader_start=0, leader_end=2, asked=position_of(log))
-    assert (log.start_offset, log.end_offset) == (0, 2)
-    settle_range(log, leader_start=1, leader_end=9, asked=position_of(log))
-    assert (log.start_offset, log.end_offset) == (0, 2)
-    settle_range(log, leader_start=7, leader_end=9, asked=position_of(log))
-    assert (log.start_offset, log.end_offset) == (7, 7)
+    assert settle(log, leader_start=0, leader_end=2) == (0, 2)
+    assert settle(log, leader_start=1, leader_end=9) == (0, 2)
+    assert settle(log, leader_start=7, leader_end=9) == (7, 7)
