@@ -3,9 +3,14 @@
 Versions: 3 to 13. Records are format v2, one batch per partition.
 Behaviour:
   - Each partition is appended or refused on its own, in the order of the request; a batch is in
-    the page cache and readable when its response is sent.
+    the leader's page cache when its response is sent.
   - acks 0 gets no response; if a partition failed, the connection is closed, as in Kafka. acks 1
-    and -1 are the same on one node.
+    waits for the leader alone.
+  - acks -1 waits until the high watermark has passed the batch: all replicas in sync have it, and
+    they are at least `min.insync.replicas`. Fewer take no append (NOT_ENOUGH_REPLICAS). After the
+    request's timeout the answer is REQUEST_TIMED_OUT, and the batch may still be committed; when
+    another broker becomes leader it is NOT_LEADER_OR_FOLLOWER. Where the leader is the only
+    replica, acks -1 and 1 are the same.
   - With `tailrace.durability=sync` a response to acks -1 waits until the records are on the device;
     one flush serves all waiting requests. Acks 0 and 1 do not wait. A batch that reaches the
     topic's `flush.messages` waits for a flush too, with any acks. If a flush fails, all waiting
@@ -20,7 +25,8 @@ Behaviour:
   - The response names each refused record, up to 1000 of a batch.
 Version notes: zstd needs v7 (UNSUPPORTED_COMPRESSION_TYPE below); v8 adds the message and the
     refused records (KIP-467); v13 names topics by id (UNKNOWN_TOPIC_ID, also if the topic is
-    deleted, or created again, while the request waits).
+    deleted, or created again, while the request waits). From v10 on NOT_LEADER_OR_FOLLOWER comes
+    with the leader and its address (KIP-951).
 Transactions: before a transaction's first batch in a partition its coordinator is asked
     (`produce_transactions`). Transactional batches without a transactional id are refused
     (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). A fenced producer gets INVALID_PRODUCER_EPOCH.
@@ -40,13 +46,15 @@ from tailrace.errors import (
 )
 from tailrace.handlers.produce_refusals import Refusal, is_transactional
 from tailrace.handlers.services import Services, error_code
-from tailrace.model import Acks, Codec, TopicPartition
+from tailrace.model import Acks, Codec, Offset, TopicPartition
 from tailrace.protocol.answers import Answer, CloseConnectionError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -62,17 +70,20 @@ from tailrace.records.layout import (
 from tailrace.replication.flushes import Flushed
 from tailrace.replication.partition import Partition, UnknownPartitionError
 from tailrace.replication.validation import loop_share
+from tailrace.replication.waiting import expiring
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.steps import run_eagerly
 from tailrace.storage.log import LogAppendInfo
 from tailrace.storage.verification import VerificationGuard
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 if TYPE_CHECKING:
     from tailrace.handlers.produce_transactions import Admission
 
 # The codec came with this version (KIP-110); Kafka refuses it below, too.
 ZSTD_SINCE = 7
+# The first version whose answers name other leaders (KIP-951).
+LEADERS_SINCE = 10
 SHORT_COUNT_MAX = 32
 """Most batches of a request that is answered in one callback: each takes some 50 us."""
 # A set of ints: the acks of a request are any int16, and `Acks(5)` would raise.
@@ -81,11 +92,17 @@ KNOWN_ACKS = frozenset(Acks)
 
 @dataclass(slots=True)
 class _PartitionResult:
-    """The response for one partition, and the flush that it waits for."""
+    """The response for one partition, with what it waits for."""
 
     answer: PartitionProduceResponse
     flushed: Flushed | None = None
     """The flush to wait for, or None."""
+    acknowledged: asyncio.Future[None] | None = None
+    """The replicas in sync to wait for, or None."""
+
+    @property
+    def is_settled(self) -> bool:
+        return self.flushed is None and self.acknowledged is None
 
 
 def handle_produce(
@@ -125,28 +142,30 @@ def _append_all(
     services: Services, header: RequestHeader, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse]:
     refusal = _refusal_of_all(request)
-    is_durable = services.is_durable and request.acks == Acks.ALL
+    is_for_all = request.acks == Acks.ALL
     # One transactional batch makes the whole request wait for the coordinator: its order is kept.
     if refusal is None and _has_transactional(request):
-        return _produce_in_transaction(services, header, request, is_durable=is_durable)
+        return _produce_in_transaction(services, header, request, is_for_all=is_for_all)
     # A held partition moves between directories or has no log yet, and appends to it have to wait.
     if services.replicas.held or not _is_short(services, request):
         # A task is made only if a batch has to wait, or the request takes longer than a slice.
         return run_eagerly(
-            _produce_in_slices(services, header, request, refusal=refusal, is_durable=is_durable)
+            _produce_in_slices(services, header, request, refusal=refusal, is_for_all=is_for_all)
         )
     outcomes = [
-        _produce(services, header, data, refusal=refusal, is_durable=is_durable)
+        _produce(services, header, data, refusal=refusal, is_for_all=is_for_all)
         for data in request.topic_data
     ]
-    # Without a flush to wait for, the response is made in this callback: no task, no future.
-    if any(outcome.flushed is not None for topic in outcomes for outcome in topic):
-        return _respond_when_flushed(request, outcomes)
-    return ProduceResponse(
-        responses=tuple(
+    # Without anything to wait for, the response is made in this callback: no task, no future.
+    if not all(outcome.is_settled for topic in outcomes for outcome in topic):
+        return _respond_when_settled(services, header, request, outcomes=outcomes)
+    return _response(
+        services,
+        header,
+        [
             _topic_response(data, topic)
             for data, topic in zip(request.topic_data, outcomes, strict=True)
-        )
+        ],
     )
 
 
@@ -182,7 +201,7 @@ def _has_transactional(request: ProduceRequest) -> bool:
 
 
 async def _produce_in_transaction(
-    services: Services, header: RequestHeader, request: ProduceRequest, *, is_durable: bool
+    services: Services, header: RequestHeader, request: ProduceRequest, *, is_for_all: bool
 ) -> ProduceResponse:
     """Append the batches that the coordinator of the transaction admits."""
     # Producers without transactions need none of these modules.
@@ -195,7 +214,7 @@ async def _produce_in_transaction(
         header,
         request,
         refusal=refusal,
-        is_durable=is_durable,
+        is_for_all=is_for_all,
         admission=None if isinstance(admission, Refusal) else admission,
     )
 
@@ -206,7 +225,7 @@ async def _produce_in_slices(
     request: ProduceRequest,
     *,
     refusal: Refusal | None,
-    is_durable: bool,
+    is_for_all: bool,
     admission: "Admission | None" = None,
 ) -> ProduceResponse:
     """Append the batches in order, with other callbacks in between."""
@@ -231,18 +250,18 @@ async def _produce_in_slices(
                     topic,
                     named=data,
                     data=each,
-                    is_durable=is_durable,
+                    is_for_all=is_for_all,
                     guard=guard,
                 )
             else:
                 assert topic is not None
                 outcome = _append(
-                    services, header, topic, data=each, is_durable=is_durable, guard=guard
+                    services, header, topic, data=each, is_for_all=is_for_all, guard=guard
                 )
             outcomes[-1].append(outcome)
             await slices.turn()
         await slices.turn()
-    return await _respond_when_flushed(request, outcomes)
+    return await _respond_when_settled(services, header, request, outcomes=outcomes)
 
 
 async def _find_free(services: Services, data: TopicProduceData, index: int) -> Topic | None:
@@ -258,23 +277,92 @@ async def _find_free(services: Services, data: TopicProduceData, index: int) -> 
         await services.replicas.wait_until_free(name)
 
 
-async def _respond_when_flushed(
-    request: ProduceRequest, outcomes: list[list[_PartitionResult]]
+async def _respond_when_settled(
+    services: Services,
+    header: RequestHeader,
+    request: ProduceRequest,
+    *,
+    outcomes: list[list[_PartitionResult]],
 ) -> ProduceResponse:
     slices = Slices()
     responses = []
-    for data, topic in zip(request.topic_data, outcomes, strict=True):
-        for outcome in topic:
-            if outcome.flushed is not None:
-                # `shield`: other requests wait for the same flush if this client disconnects.
-                error = await asyncio.shield(outcome.flushed)
-                if error is not None:
-                    refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-                    outcome.answer = _refused(outcome.answer.index, refusal)
+    waiting = [
+        each.acknowledged for topic in outcomes for each in topic if each.acknowledged is not None
+    ]
+    with expiring(waiting, timeout_ms=request.timeout_ms):
+        for data, topic in zip(request.topic_data, outcomes, strict=True):
+            for outcome in topic:
+                await _settle(outcome)
+                await slices.turn()
+            responses.append(_topic_response(data, topic))
             await slices.turn()
-        responses.append(_topic_response(data, topic))
-        await slices.turn()
-    return ProduceResponse(responses=tuple(responses))
+    return _response(services, header, responses)
+
+
+async def _settle(outcome: _PartitionResult) -> None:
+    """Wait for what the answer of a partition promises, and answer an error if it fails."""
+    index = outcome.answer.index
+    if outcome.flushed is not None:
+        # `shield`: other requests wait for the same flush if this client disconnects.
+        error = await asyncio.shield(outcome.flushed)
+        if error is not None:
+            refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            outcome.answer = _refused(index, refusal)
+            return
+    if outcome.acknowledged is not None:
+        try:
+            await outcome.acknowledged
+        except TailraceError as error:
+            outcome.answer = _refused(index, Refusal(error_code(error), str(error)))
+
+
+def _response(
+    services: Services, header: RequestHeader, topics: list[TopicProduceResponse]
+) -> ProduceResponse:
+    response = ProduceResponse(responses=tuple(topics))
+    # A node that is its own controller leads every partition.
+    if (
+        services.controller is not None
+        or header.api_version < LEADERS_SINCE
+        or not _has_moved(response)
+    ):
+        return response
+    return _with_leaders(services, response)
+
+
+def _has_moved(response: ProduceResponse) -> bool:
+    return any(
+        each.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for topic in response.responses
+        for each in topic.partition_responses
+    )
+
+
+def _with_leaders(services: Services, response: ProduceResponse) -> ProduceResponse:
+    """The response with the leaders of partitions that this broker does not lead."""
+    cluster, endpoints = services.cluster, {}
+    topics = []
+    for topic in response.responses:
+        found = services.find_topic(topic.name, topic.topic_id)
+        answers = []
+        for each in topic.partition_responses:
+            leader = None
+            if found is not None and each.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                leader = cluster.leader_of(TopicPartition(found.name, each.index))
+            if leader is None:
+                answers.append(each)
+                continue
+            current = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
+            answers.append(replace(each, current_leader=current))
+            if leader.endpoint is not None:
+                endpoints[leader.node_id] = NodeEndpoint(
+                    node_id=leader.node_id,
+                    host=leader.endpoint.host,
+                    port=leader.endpoint.port,
+                    rack=cluster.rack_of(leader.node_id),
+                )
+        topics.append(replace(topic, partition_responses=tuple(answers)))
+    return replace(response, responses=tuple(topics), node_endpoints=tuple(endpoints.values()))
 
 
 def _topic_response(
@@ -310,7 +398,7 @@ def _produce(
     data: TopicProduceData,
     *,
     refusal: Refusal | None,
-    is_durable: bool,
+    is_for_all: bool,
 ) -> list[_PartitionResult]:
     topic = services.find_topic(data.name, data.topic_id)
     refusal = refusal or _refusal_of_topic(topic, data)
@@ -318,7 +406,7 @@ def _produce(
         return [_PartitionResult(_refused(each.index, refusal)) for each in data.partition_data]
     assert topic is not None
     return [
-        _append(services, header, topic, data=each, is_durable=is_durable)
+        _append(services, header, topic, data=each, is_for_all=is_for_all)
         for each in data.partition_data
     ]
 
@@ -345,7 +433,7 @@ def _append(
     topic: Topic,
     *,
     data: PartitionProduceData,
-    is_durable: bool,
+    is_for_all: bool,
     guard: VerificationGuard | None = None,
 ) -> _PartitionResult:
     records = memoryview(data.records or b"")
@@ -354,10 +442,12 @@ def _append(
         return _PartitionResult(_refused(data.index, refusal))
     try:
         partition = services.replicas.find(TopicPartition(topic.name, data.index))
+        if is_for_all:
+            partition.check_replicas()
         appended = partition.append(records, now_ms=services.clock.now_ms(), guard=guard)
     except (TailraceError, OSError) as error:
         return _failed(data.index, error)
-    return _appended(services, partition, appended, index=data.index, is_durable=is_durable)
+    return _appended(services, partition, appended, index=data.index, is_for_all=is_for_all)
 
 
 async def _append_long(
@@ -367,7 +457,7 @@ async def _append_long(
     *,
     named: TopicProduceData,
     data: PartitionProduceData,
-    is_durable: bool,
+    is_for_all: bool,
     guard: VerificationGuard | None = None,
 ) -> _PartitionResult:
     """Append a batch as `_append` does, after checking it where it blocks nobody."""
@@ -387,11 +477,13 @@ async def _append_long(
             return _PartitionResult(_refused(data.index, refusal))
         if services.replicas.find(name) is not partition:
             raise UnknownPartitionError(f"{name} was deleted and created again meanwhile")
+        if is_for_all:
+            partition.check_replicas()
         # The clock is read again: LogAppendTime is the time of the append, not that of the check.
         appended = partition.append_planned(planned, now_ms=clock.now_ms(), guard=guard)
     except (TailraceError, OSError) as error:
         return _failed(data.index, error)
-    return _appended(services, partition, appended, index=data.index, is_durable=is_durable)
+    return _appended(services, partition, appended, index=data.index, is_for_all=is_for_all)
 
 
 def _failed(index: int, error: TailraceError | OSError) -> _PartitionResult:
@@ -409,7 +501,7 @@ def _appended(
     appended: LogAppendInfo,
     *,
     index: int,
-    is_durable: bool,
+    is_for_all: bool,
 ) -> _PartitionResult:
     answer = PartitionProduceResponse(
         index=index,
@@ -422,8 +514,15 @@ def _appended(
         log_start_offset=appended.log_start_offset,
     )
     # Consumers may see the records while their producer waits for the flush.
-    flushed = services.flushes.ask_before_answer(partition.log, is_durable=is_durable)
-    return _PartitionResult(answer, flushed)
+    flushed = services.flushes.ask_before_answer(
+        partition.log, is_durable=is_for_all and services.is_durable
+    )
+    if not is_for_all or partition.leadership is None:
+        return _PartitionResult(answer, flushed)
+    # Also of a batch that was appended before: its first answer may have been an error.
+    return _PartitionResult(
+        answer, flushed, partition.acknowledged(Offset(appended.last_offset + 1))
+    )
 
 
 def _refusal_of_batch(records: memoryview, version: int) -> Refusal | None:

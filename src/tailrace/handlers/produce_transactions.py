@@ -144,8 +144,9 @@ def _begin(
 ) -> VerificationGuard | None:
     """The guard for the producer's first batch in a partition; None if it needs none."""
     partition = services.replicas.get(name)
-    # The append refuses it with its own code.
-    if partition is None:
+    # The append refuses it with its own code. Nothing is added to the transaction for a partition
+    # that this broker does not lead.
+    if partition is None or not partition.is_leader:
         return None
     return partition.log.producers.begin_verification(
         producer.producer_id,

@@ -139,8 +139,10 @@ class RepeatedProduce:
         found = self._services.find_topic(topic.name, topic.topic_id)
         name = TopicPartition("" if found is None else found.name, topic.partition_data[0].index)
         partition = self._services.replicas.get(name)
-        is_awaited = request.acks == Acks.ALL and self._services.is_durable
-        # An answer that waits for a flush cannot be given at once.
+        # An answer that waits for a flush or for followers cannot be given at once.
+        is_awaited = request.acks == Acks.ALL and (
+            self._services.is_durable or (partition is not None and not partition.is_alone)
+        )
         if partition is None or is_awaited or not allows_checked(partition.log.config):
             return
         known = _Known(
@@ -194,6 +196,9 @@ class RepeatedProduce:
         partition = self._find(known, repeat.constant)
         # The log start is part of the answer, and DeleteRecords or retention may have raised it.
         if partition is None or partition.log.start_offset != known.log_start_offset:
+            return None
+        # A reassignment may have added followers since, for which acks=all waits.
+        if partition.leadership is not None and known.acks == Acks.ALL:
             return None
         buffers, now_ms = self._buffers, self._services.clock.now_ms()
         state = buffers.state

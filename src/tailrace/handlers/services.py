@@ -50,6 +50,7 @@ from tailrace.replication.partition import (
 )
 from tailrace.replication.replicas import Replicas
 from tailrace.replication.validation import BatchValidation
+from tailrace.replication.waiting import ReplicasTimedOutError
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import CutMeanwhileError
 from tailrace.runtime.threads import Threads
@@ -121,6 +122,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     # A reassignment that this leader has not seen yet: the follower asks again (KIP-320).
     NotReplicaError: ErrorCode.UNKNOWN_LEADER_EPOCH,
     NotEnoughReplicasError: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ReplicasTimedOutError: ErrorCode.REQUEST_TIMED_OUT,
     DeletionPolicyError: ErrorCode.POLICY_VIOLATION,
     # KAFKA-4893: the suffix of a copy makes the name of a folder longer than 255 bytes.
     FolderNameError: ErrorCode.INVALID_TOPIC_EXCEPTION,

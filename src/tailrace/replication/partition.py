@@ -17,7 +17,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tailrace.errors import (
@@ -37,7 +36,7 @@ from tailrace.replication.leadership import (
     NotReplicaError,
     Rejection,
 )
-from tailrace.replication.waiting import Watched
+from tailrace.replication.waiting import OffsetWaits, Watched
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import CutMeanwhileError
 from tailrace.storage.appends import PlannedAppend
@@ -136,9 +135,10 @@ class Partition:
         """Takes the log directory out of service."""
         self._is_refused = False
         """Whether the last append failed because the disk was full."""
-        self._waiting: list[tuple[Offset, int, asyncio.Future[None]]] = []
-        """A heap of the log ends that acks=all waits for, each with a number of its own."""
-        self._waited_count = 0
+        self._committed = OffsetWaits()
+        """Log ends that acks=all waits for."""
+        self._deleted = OffsetWaits()
+        """Log starts that DeleteRecords waits for."""
         self.appended = Watched()
         """Changes when records become readable, for consumers or for followers, and when the role
         ends: on anything that a waiting request may wait for."""
@@ -213,13 +213,9 @@ class Partition:
         )
 
     def end(self, error: TailraceError) -> None:
-        """End what waits for acknowledgements with an error, and wake other waiting requests."""
-        waiting, self._waiting = self._waiting, []
-        for _, _, acknowledged in waiting:
-            if not acknowledged.done():
-                acknowledged.set_exception(error)
-                # Taken, since nobody waits any more where the client has gone.
-                acknowledged.exception()
+        """End what waits for other replicas with an error, and wake other waiting requests."""
+        self._committed.fail(error)
+        self._deleted.fail(error)
         self.appended.changed()
 
     # -- replicas -----------------------------------------------------------------------------
@@ -269,6 +265,8 @@ class Partition:
         )
         if is_news:
             self.move_watermark(now_ms)
+        if self._deleted:
+            self._deleted.reach(self.low_watermark)
 
     def check_followers(self, now_ms: int) -> None:
         """Propose an ISR without the members that do not keep up."""
@@ -277,6 +275,9 @@ class Partition:
             self._propose(leadership.shrink(log_end=self.log.end_offset, now_ms=now_ms))
             # A follower that was about to join, and has stopped, holds it up no more.
             self.move_watermark(now_ms)
+        if self._deleted:
+            # Nor one that is not alive any more.
+            self._deleted.reach(self.low_watermark)
 
     def _propose(self, change: IsrChange | None) -> None:
         if change is not None:
@@ -318,7 +319,10 @@ class Partition:
                 found, now_ms=now_ms, insync_min=log.config.min_insync_replicas
             )
         if log.advance_high_watermark(found):
-            self._acknowledge()
+            # Kafka asks for `min.insync.replicas` here once more, since another thread may have
+            # shrunk the ISR meanwhile (NOT_ENOUGH_REPLICAS_AFTER_APPEND). In one thread the high
+            # watermark cannot have moved while there were too few (KIP-966).
+            self._committed.reach(log.positions.high_watermark)
             self.appended.changed()
 
     def followed(self, *, has_appended: bool = False) -> None:
@@ -354,21 +358,21 @@ class Partition:
         self.check_leader()
         if offset <= self.log.positions.high_watermark:
             return None
-        acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waited_count += 1
-        heappush(self._waiting, (offset, self._waited_count, acknowledged))
-        return acknowledged
+        return self._committed.add(offset)
 
-    def _acknowledge(self) -> None:
-        # Kafka asks for `min.insync.replicas` here once more, since another thread may have shrunk
-        # the ISR meanwhile (NOT_ENOUGH_REPLICAS_AFTER_APPEND). In one thread the high watermark
-        # cannot have moved below the minimum (KIP-966).
-        high_watermark = self.log.positions.high_watermark
-        while self._waiting and self._waiting[0][0] <= high_watermark:
-            _, _, acknowledged = heappop(self._waiting)
-            # Else its request has timed out, or its client has gone.
-            if not acknowledged.done():
-                acknowledged.set_result(None)
+    @property
+    def low_watermark(self) -> Offset:
+        """The smallest log start of the replicas that are alive; -1: one has not fetched yet."""
+        leadership, log_start = self.leadership, self.log.start_offset
+        return log_start if leadership is None else leadership.low_watermark(log_start)
+
+    def deleted(self, offset: Offset) -> asyncio.Future[None] | None:
+        """Wait until the low watermark is at `offset` or above; None: it is.
+
+        Errors as of `acknowledged`.
+        """
+        self.check_leader()
+        return None if offset <= self.low_watermark else self._deleted.add(offset)
 
     @property
     def name(self) -> TopicPartition:
@@ -551,9 +555,10 @@ class Partition:
         return found._replace(records=found.records.owned(failed))
 
     def delete_records(self, before_offset: Offset) -> Offset:
-        """Raise the log start to an offset, or to the high watermark for -1; returns the log start.
+        """Raise the log start to an offset, or to the high watermark for -1; returns the offset.
 
         Retention deletes the files later. On the device with the next checkpoint of log starts.
+        Followers raise theirs when they fetch: see `deleted`.
 
         Raises:
             DeletionPolicyError: the topic's `cleanup.policy` is `compact` alone.
@@ -578,7 +583,7 @@ class Partition:
         if raise_log_start(self.log, offset):
             path = self.log.folder.path
             logger.info("log_start_raised path=%s offset=%d reason=DeleteRecords", path, offset)
-        return self.log.start_offset
+        return offset
 
     def check_epoch(self, epoch: LeaderEpoch) -> None:
         """Check the leader epoch that a client sent along (KIP-320); -1 is not checked.

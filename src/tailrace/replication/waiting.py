@@ -1,11 +1,24 @@
-"""Wait for partitions to change, with a deadline: Kafka's purgatory.
+"""Wait for partitions to change, or for replicas, with a deadline: Kafka's purgatory.
 
 A request watches several partitions with one signal. A partition that changes fires the signals
 that watch it; without a waiting request that costs one set lookup. The signal remembers which
 partitions have changed, so that the request reads only those again.
+
+A request that waits for one offset of one partition (acks=all, DeleteRecords) gets a future of
+`OffsetWaits` instead.
 """
 
 import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from heapq import heappop, heappush
+
+from tailrace.errors import RetriableError
+from tailrace.model import Offset
+
+
+class ReplicasTimedOutError(RetriableError):
+    """The replicas did not get as far as a request asks for in the time that it allows."""
 
 
 class Signal:
@@ -69,3 +82,66 @@ class Watched:
 def _end(waiter: asyncio.Future[None] | None) -> None:
     if waiter is not None and not waiter.done():
         waiter.set_result(None)
+
+
+class OffsetWaits:
+    """Requests that wait until a watermark of a partition is at an offset or above."""
+
+    def __init__(self) -> None:
+        # The numbers keep the order of requests for the same offset; futures cannot be compared.
+        self._waiting: list[tuple[Offset, int, asyncio.Future[None]]] = []
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, offset: Offset) -> asyncio.Future[None]:
+        """A future that is done when the watermark is there; it may be cancelled."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heappush(self._waiting, (offset, self._count, waiting))
+        return waiting
+
+    def reach(self, offset: Offset) -> None:
+        """The watermark is at `offset` now."""
+        while self._waiting and self._waiting[0][0] <= offset:
+            _, _, waiting = heappop(self._waiting)
+            # Else its request has timed out, or its client has gone.
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """The watermark gets nowhere any more, for this reason."""
+        waiting, self._waiting = self._waiting, []
+        for _, _, each in waiting:
+            _fail(each, error)
+
+
+@contextmanager
+def expiring(waiting: Sequence[asyncio.Future[None]], *, timeout_ms: int) -> Iterator[None]:
+    """Give futures a ReplicasTimedOutError after a time; cancel those that are left at the end."""
+    if not waiting:
+        yield
+        return
+
+    def expire() -> None:
+        error = ReplicasTimedOutError(
+            f"the replicas in sync did not have it within {timeout_ms} ms"
+        )
+        for each in waiting:
+            _fail(each, error)
+
+    timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, expire)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        for each in waiting:
+            each.cancel()
+
+
+def _fail(waiting: asyncio.Future[None], error: Exception) -> None:
+    if not waiting.done():
+        waiting.set_exception(error)
+        # Asyncio would log an error that nobody takes: its client may have gone.
+        waiting.exception()
