@@ -8,12 +8,8 @@ from uuid import UUID
 from benchmarks.measure import Bench, Figure, seconds_of
 from tailrace.cluster import bootstrap, records
 from tailrace.cluster.image import Topic
-from tailrace.cluster.metadata.log import (
-    MetadataFolder,
-    MetadataLog,
-    MetadataLogConfig,
-    open_metadata_log,
-)
+from tailrace.cluster.metadata.folder import MetadataFolder, MetadataLogConfig
+from tailrace.cluster.metadata.log import MetadataLog, open_metadata_log
 from tailrace.cluster.metadata.proof import METADATA_FOLDER, prove_metadata
 from tailrace.cluster.metadata.snapshot import snapshot_records
 from tailrace.records import packages

@@ -11,7 +11,7 @@ from typing import Final
 
 from tailrace.broker.foreign import IGNORED, is_ignored
 from tailrace.broker.listeners import ListenerNames, plan_addresses
-from tailrace.cluster.metadata.log import METADATA_LOG_SETTINGS, MetadataLogConfig
+from tailrace.cluster.metadata.folder import METADATA_LOG_SETTINGS, MetadataLogConfig
 from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.config.settings import (
     INT32_MAX,

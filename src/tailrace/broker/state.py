@@ -15,7 +15,8 @@ from tailrace.broker.config import BrokerConfig
 from tailrace.cluster import bootstrap
 from tailrace.cluster.beginning import Beginning
 from tailrace.cluster.controller import Controller
-from tailrace.cluster.metadata.log import MetadataFolder, MetadataLog, open_metadata_log
+from tailrace.cluster.metadata.folder import MetadataFolder
+from tailrace.cluster.metadata.log import MetadataLog, open_metadata_log
 from tailrace.cluster.metadata.proof import METADATA_FOLDER
 from tailrace.cluster.records import FoundLog, Node
 from tailrace.errors import DirectoryError, StorageError

@@ -5,7 +5,7 @@ cluster id ─► topic and partition ─► offset, epoch ─► leader ─► 
 
 from typing import TYPE_CHECKING, Final
 
-from tailrace.cluster.metadata.log import TOPIC_ID
+from tailrace.cluster.metadata.folder import TOPIC_ID
 from tailrace.model import METADATA_TOPIC
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import (

@@ -8,13 +8,9 @@ from tailrace.cluster import records
 from tailrace.cluster.bootstrap import new_image
 from tailrace.cluster.image import Topic
 from tailrace.cluster.metadata.batches import RecordToWrite
+from tailrace.cluster.metadata.folder import MetadataFolder, MetadataLogConfig
 from tailrace.cluster.metadata.image import MetadataImage
-from tailrace.cluster.metadata.log import (
-    MetadataFolder,
-    MetadataLog,
-    MetadataLogConfig,
-    open_metadata_log,
-)
+from tailrace.cluster.metadata.log import MetadataLog, open_metadata_log
 from tailrace.cluster.metadata.snapshot import snapshot_records
 from tailrace.protocol.metadata_records import ConfigRecord, FeatureLevelRecord
 from tailrace.runtime.files import Files

@@ -252,6 +252,7 @@ def test_records_of_a_later_release_are_refused_untouched() -> None:
     [
         ({"currentVoters": [{"voterId": 1}, {"voterId": 2}]}, "voters 1, 2"),
         ({"currentVoters": [{"voterId": 7}]}, "voters 7; this node, 1,"),
+        ({"leaderId": 2}, "follows the quorum that node 2 leads; start.*process.roles=broker"),
         ({"leaderEpoch": 2**31 - 1}, "no epoch can follow"),
         ({"data_version": 7}, "quorum-state.*version is 7.*restore"),
     ],
@@ -259,9 +260,9 @@ def test_records_of_a_later_release_are_refused_untouched() -> None:
 def test_a_quorum_that_this_node_cannot_lead_is_refused_untouched(
     state: dict[str, object], sentence: str
 ) -> None:
-    """Other voters, the last epoch, or a file of a later release; the log's end stays torn."""
+    """The torn end of the log stays, whatever the reason is."""
     node = filled()
-    text = json.dumps({"leaderId": 2, "leaderEpoch": 9, "data_version": 0, **state})
+    text = json.dumps({"leaderId": 1, "leaderEpoch": 9, "data_version": 0, **state})
     write_whole(node.files, f"{FOLDER}/quorum-state", text.encode(), is_synced=True)
     node.files.overwrite(f"{FOLDER}/{FIRST}", node.files.content(f"{FOLDER}/{FIRST}")[:-5])
     before = node.files.state()

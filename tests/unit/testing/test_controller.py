@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from tailrace.cluster.metadata.features import FEATURES
-from tailrace.cluster.metadata.log import TOPIC_ID
+from tailrace.cluster.metadata.folder import TOPIC_ID
 from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot import read_snapshot
 from tailrace.model import TopicPartition

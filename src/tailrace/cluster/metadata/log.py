@@ -12,138 +12,38 @@ image, and the log takes no further one until the next start.
 """
 
 import errno
-import random
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import Final, NamedTuple
+from typing import Final
 
 from tailrace.cluster.metadata.batches import BatchPlace, RecordToWrite, control_batch, data_batch
 from tailrace.cluster.metadata.features import check_levels
+from tailrace.cluster.metadata.folder import Memory, MetadataFolder, MetadataLogConfig
 from tailrace.cluster.metadata.image import MetadataImage
-from tailrace.cluster.metadata.proof import PARTITION, MetadataProof, prove_metadata
+from tailrace.cluster.metadata.proof import MetadataProof, prove_metadata
 from tailrace.cluster.metadata.quorum_state import (
     QuorumState,
     read_quorum_state,
     write_quorum_state,
 )
 from tailrace.cluster.metadata.replay import MetadataReplay
-from tailrace.cluster.metadata.snapshot_files import (
-    find_snapshots,
-    remove_snapshot_leftovers,
-    save_snapshot,
-    snapshot_size,
-    snapshot_time,
-)
-from tailrace.config.settings import INT32_MAX, setting, settings_of
-from tailrace.errors import CorruptionError, DirectoryError, StorageError
+from tailrace.cluster.metadata.upkeep import SnapshotUpkeep, save_state
+from tailrace.config.settings import INT32_MAX
+from tailrace.errors import DirectoryError, StorageError
 from tailrace.protocol.fields import Message
 from tailrace.records.batch import read_batches
 from tailrace.records.control import ControlType
-from tailrace.runtime.clock import Clock
-from tailrace.runtime.files import Files
-from tailrace.storage.checkpoints import (
-    format_topic_id,
-    parse_topic_id,
-    read_partition_metadata,
-    write_partition_metadata,
-    write_whole,
-)
-from tailrace.storage.config import log_config, segment_configs
-from tailrace.storage.folder import PartitionFolder, Removals
+from tailrace.storage.checkpoints import write_whole
 from tailrace.storage.log import Log
-from tailrace.storage.names import (
-    DELETED_SUFFIX,
-    PARTITION_METADATA,
-    partition_directory_name,
-)
-from tailrace.storage.recovery import LogCut, open_log
-from tailrace.storage.shrink import (
-    delete_old_segments,
-    raise_log_start,
-    truncate_fully_and_start_at,
-)
-from tailrace.values import dataclass
+from tailrace.storage.shrink import truncate_fully_and_start_at
 
-TOPIC_ID: Final = parse_topic_id("AAAAAAAAAAAAAAAAAAAAAQ")
-"""The id of the metadata log in every cluster."""
-_DAMAGED_SUFFIX: Final = ".damaged"
 _LOST: Final = "records-lost"
 """File that is in the folder from the time before a damaged log is cut until a start has saved what
 it found instead. Kafka passes it over."""
-DELETE_DELAY_MS: Final = 60_000
-"""Time from taking a snapshot out of service to its deletion, as in Kafka."""
-
 _NOT_ACKNOWLEDGED: Final = (
     "the device failed while the last change was saved, and the next start may find it; the "
     "cluster's state does not change until then"
 )
-
-TIDY_MS: Final = 3_600_000
-"""Time after which snapshots are looked at that may have become too old."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class MetadataLogConfig:
-    """Kafka's settings of the metadata log; bytes and milliseconds."""
-
-    segment_bytes: int = setting(
-        "metadata.log.segment.bytes",
-        default=1 << 30,
-        low=8 << 20,
-        high=INT32_MAX,
-        text="`segment.bytes` of the metadata log.",
-    )
-    segment_ms: int = setting(
-        "metadata.log.segment.ms",
-        default=604_800_000,
-        low=1,
-        text="`segment.ms` of the metadata log.",
-    )
-    snapshot_bytes: int = setting(
-        "metadata.log.max.record.bytes.between.snapshots",
-        default=20 << 20,
-        low=1,
-        text="A snapshot of the cluster's state is written when the metadata log has grown by "
-        "this number of bytes.",
-    )
-    snapshot_ms: int = setting(
-        "metadata.log.max.snapshot.interval.ms",
-        default=3_600_000,
-        low=0,
-        text="A snapshot of the cluster's state is written when the last one is so old and "
-        "something has changed; 0: none by time.",
-    )
-    retention_bytes: int = setting(
-        "metadata.max.retention.bytes",
-        default=100 << 20,
-        low=-1,
-        text="Most bytes of the metadata log and its snapshots; the newest snapshot is always "
-        "kept. -1: no limit.",
-    )
-    retention_ms: int = setting(
-        "metadata.max.retention.ms",
-        default=604_800_000,
-        low=-1,
-        text="How long a snapshot is kept that is not the newest; -1: no limit.",
-    )
-
-
-METADATA_LOG_SETTINGS: Final = settings_of(MetadataLogConfig)
-
-
-class MetadataFolder(NamedTuple):
-    """The folder of a metadata log, with the services that its log works with."""
-
-    files: Files
-    clock: Clock
-    chance: random.Random
-    removals: Removals
-    directory: str
-    """The metadata.log.dir, in which the folder is."""
-
-    @property
-    def path(self) -> str:
-        return f"{self.directory}/{partition_directory_name(PARTITION)}"
 
 
 class MetadataLog:
@@ -162,9 +62,9 @@ class MetadataLog:
         self._node_id = node_id
         self._log = log
         self._replay = proof.replay
-        self._config = config
-        self._bytes_since_snapshot = proof.bytes_since_snapshot
-        self._snapshot_at = self._tidied_at = folder.clock.now_ms()
+        self._upkeep = SnapshotUpkeep(
+            folder, log, config, bytes_since_snapshot=proof.bytes_since_snapshot
+        )
         self._epoch = proof.replay.epoch
         self._has_led = False
         self.has_lost_records = folder.files.exists(f"{folder.path}/{_LOST}")
@@ -250,8 +150,7 @@ class MetadataLog:
 
     def is_tidying_due(self) -> bool:
         """Whether `tidy` may have something to do; asks no device."""
-        now_ms = self._folder.clock.now_ms()
-        return self._is_snapshot_due() or now_ms - self._tidied_at >= TIDY_MS
+        return self._upkeep.is_due()
 
     def tidy(self) -> None:
         """Write a snapshot if one is due, and delete what retention does not keep.
@@ -259,13 +158,7 @@ class MetadataLog:
         Raises:
             OSError: the device refuses; the log is as usable as before.
         """
-        self._tidied_at = self._folder.clock.now_ms()
-        # So that the next commits do not sync segments that grow no more.
-        self._log.sync_rolled()
-        if self._is_snapshot_due():
-            self.write_snapshot()
-        while self._trim():
-            pass
+        self._upkeep.tidy(self._replay)
 
     def write_snapshot(self) -> None:
         """Write a snapshot of the present state, unless there is one or a transaction is open.
@@ -273,14 +166,7 @@ class MetadataLog:
         Raises:
             OSError: the device refuses.
         """
-        replay, files, path = self._replay, self._folder.files, self._folder.path
-        newest = find_snapshots(files, path)[-1:]
-        now_ms = self._folder.clock.now_ms()
-        # A snapshot within a transaction of metadata would lack its first records (KIP-868).
-        has_one = bool(newest) and newest[0].next_offset == replay.next_offset
-        if not has_one and not replay.is_in_transaction:
-            _save(self._folder, replay)
-        self._bytes_since_snapshot, self._snapshot_at = 0, now_ms
+        self._upkeep.write_snapshot(self._replay)
 
     def close(self) -> None:
         """Give the indexes their length and close the files.
@@ -330,36 +216,7 @@ class MetadataLog:
         self._log.commit()
         self._log.advance_high_watermark(self._log.end_offset)
         self._replay = ahead
-        self._bytes_since_snapshot += len(batch)
-
-    def _is_snapshot_due(self) -> bool:
-        config = self._config
-        age_ms = self._folder.clock.now_ms() - self._snapshot_at
-        return self._bytes_since_snapshot >= config.snapshot_bytes or (
-            self._bytes_since_snapshot > 0 and 0 < config.snapshot_ms <= age_ms
-        )
-
-    def _trim(self) -> bool:
-        """Delete the oldest snapshot, if retention says so and there is a newer one."""
-        files, path, config = self._folder.files, self._folder.path, self._config
-        snapshots = find_snapshots(files, path)
-        if len(snapshots) < 2:
-            return False
-        sizes = sum(snapshot_size(files, each) for each in snapshots) + self._log.size
-        now_ms = self._folder.clock.now_ms()
-        is_large = 0 <= config.retention_bytes < sizes
-        is_old = 0 <= config.retention_ms < now_ms - snapshot_time(files, snapshots[0])
-        if not is_large and not is_old:
-            return False
-        # The records below the next snapshot are in it.
-        if snapshots[1].next_offset > self._log.start_offset:
-            raise_log_start(self._log, snapshots[1].next_offset)
-            delete_old_segments(self._log, now_ms)
-        # Renamed first and deleted later, as in Kafka: somebody may be reading it.
-        retired = snapshots[0].path + DELETED_SUFFIX
-        files.rename(snapshots[0].path, retired)
-        self._folder.removals.add_files([retired], due_ms=now_ms + DELETE_DELAY_MS)
-        return True
+        self._upkeep.note_applied(len(batch))
 
 
 def open_metadata_log(
@@ -382,13 +239,9 @@ def open_metadata_log(
     files, path = folder.files, folder.path
     proof = prove_metadata(files, path, report=report)
     check_levels(proof.replay.image.features, folder=path)
-    has_id = files.is_directory(path) and _check_files(files, path, proof.replay, node_id=node_id)
-    if not files.is_directory(path):
-        files.make_directory(path)
-        files.sync_directory(folder.directory)
-    if not has_id:
-        write_partition_metadata(files, path, PARTITION_METADATA, topic_id=TOPIC_ID)
-    remove_snapshot_leftovers(files, path)
+    memory = folder.read_memory(proof.replay)
+    _check_quorum(memory, proof.replay, path=path, node_id=node_id)
+    folder.make(memory)
     if proof.has_lost_records:
         # Before the log is cut: nothing tells of the loss then.
         write_whole(files, f"{path}/{_LOST}", b"", is_synced=True)
@@ -400,35 +253,10 @@ def open_metadata_log(
         # A snapshot first: opening the log cuts it at the damage, wherever the snapshot below is.
         must_restart = replay.is_in_transaction
         if replay.next_offset > proof.snapshot_offset:
-            _save(folder, replay)
+            save_state(folder, replay)
         replay = proof.replay = replay.without_transaction()
-    # Kept for the operator, under a name that Kafka and this broker pass over.
-    for each in proof.damaged:
-        files.rename(each.path, each.path + _DAMAGED_SUFFIX)
-
-    def report_cut(cut: LogCut) -> None:
-        report(f"{cut.path}: {cut.bytes_cut} bytes cut at {cut.position}: {cut.reason}")
-
-    log = open_log(
-        PartitionFolder(
-            partition=PARTITION,
-            path=path,
-            files=files,
-            clock=folder.clock,
-            chance=folder.chance,
-            removals=folder.removals,
-        ),
-        config=log_config(
-            {
-                **segment_configs(config.segment_bytes),
-                "segment.ms": str(config.segment_ms),
-                "retention.bytes": "-1",
-                "retention.ms": "-1",
-            }
-        ),
-        is_clean=False,
-        report=report_cut,
-    )
+    folder.keep_damaged(proof.damaged)
+    log = folder.open_log(config, report=report)
     # An open transaction cannot be continued after a cut, and offsets must follow the snapshot.
     if must_restart or log.end_offset != replay.next_offset:
         if not has_state:
@@ -438,48 +266,20 @@ def open_metadata_log(
     return MetadataLog(folder, log, proof, config=config, node_id=node_id)
 
 
-def _voters(replay: MetadataReplay, state: QuorumState | None) -> list[int]:
-    """Ids of the voters that the log names, or `quorum-state`; none if neither does."""
-    if replay.voters is not None:
-        return [each.voter_id for each in replay.voters.voters]
-    return [] if state is None else list(state.voters or ())
-
-
-def _check_files(files: Files, path: str, replay: MetadataReplay, *, node_id: int) -> bool:
-    """Check that it is a metadata log whose quorum the node can lead; whether it has its id."""
-    try:
-        state = read_quorum_state(files, path)
-        topic_id = read_partition_metadata(files, f"{path}/{PARTITION_METADATA}")
-    except CorruptionError as error:
+def _check_quorum(memory: Memory, replay: MetadataReplay, *, path: str, node_id: int) -> None:
+    """Check that the node can lead the quorum of its metadata log."""
+    if memory.voters not in ((), (node_id,)):
         raise DirectoryError(
-            f"{error}; restore it, or remove it, since the log has what is needed of it; nothing "
-            "was changed"
-        ) from error
-    if topic_id not in (None, TOPIC_ID):
-        raise DirectoryError(
-            f"{path} is the folder of a topic with the id {format_topic_id(topic_id)}, not the "
-            "metadata log; nothing was changed"
+            f"{path} belongs to a quorum with the voters {', '.join(map(str, memory.voters))}; "
+            f"this node, {node_id}, can only lead a quorum of its own; nothing was changed"
         )
-    named = _voters(replay, state)
-    if named not in ([], [node_id]):
+    # An observer of a quorum whose settings name no voters: its log is a copy, and the controller
+    # that it follows continues without it.
+    if memory.state is not None and memory.state.leader_id not in (-1, node_id):
         raise DirectoryError(
-            f"{path} belongs to a quorum with the voters {', '.join(map(str, named))}; this node, "
-            f"{node_id}, can only lead a quorum of its own; nothing was changed"
+            f"{path} follows the quorum that node {memory.state.leader_id} leads; start this node "
+            "with process.roles=broker, or move the folder away; nothing was changed"
         )
-    epoch = max(replay.epoch, 0 if state is None else state.epoch)
+    epoch = max(replay.epoch, 0 if memory.state is None else memory.state.epoch)
     if epoch >= INT32_MAX:
         raise DirectoryError(f"{path}: no epoch can follow {epoch}; nothing was changed")
-    return topic_id is not None
-
-
-def _save(folder: MetadataFolder, replay: MetadataReplay) -> None:
-    from tailrace.cluster.metadata.snapshot import Snapshot
-
-    save_snapshot(
-        folder.files,
-        folder.path,
-        Snapshot(image=replay.image, log_timestamp=replay.timestamp, voters=replay.voters),
-        next_offset=replay.next_offset,
-        epoch=replay.epoch,
-        now_ms=folder.clock.now_ms(),
-    )

@@ -8,7 +8,7 @@ Damage below the snapshot costs nothing. Above it the state ends where the first
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from copy import copy
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from tailrace.cluster.metadata.delta import MetadataFaultError
@@ -77,37 +77,61 @@ def prove_metadata(files: Files, folder: str, *, report: Callable[[str], None]) 
     proof = MetadataProof()
     if not files.is_directory(folder):
         return proof
+    base = newest_snapshot(files, folder, report=report)
+    proof.replay, proof.damaged = base.replay, list(base.damaged)
+    proof.snapshot_offset = base.replay.next_offset
     try:
-        base = _newest_snapshot(files, folder, proof, report=report)
-        _replay_log(files, folder, proof, base=base, report=report)
+        _replay_log(files, folder, proof, base=base.file, report=report)
     except (*_NOT_OURS, *_DAMAGED) as error:
-        # A record that cannot be read, in a batch with the right checksum, was written like that.
-        raise LostMetadataError(
-            f"{folder} cannot be replayed from offset {proof.replay.next_offset} on: {error}; "
-            "start the release that wrote it; nothing was changed"
-        ) from error
+        raise _unreplayable(folder, proof.replay.next_offset, error) from error
     return proof
 
 
-def _newest_snapshot(
-    files: Files, folder: str, proof: MetadataProof, *, report: Callable[[str], None]
-) -> SnapshotFile | None:
+class SnapshotBase(NamedTuple):
+    """The snapshot that a replay begins with."""
+
+    replay: MetadataReplay
+    """The state that it has; an empty one without a snapshot."""
+    file: SnapshotFile | None
+    damaged: tuple[SnapshotFile, ...]
+    """Newer snapshots, which cannot be read."""
+
+
+def newest_snapshot(files: Files, folder: str, *, report: Callable[[str], None]) -> SnapshotBase:
+    """Load the newest snapshot of a folder that is whole.
+
+    `report` gets a sentence for each that is damaged.
+
+    Raises:
+        LostMetadataError: a record is not known to this release, or contradicts those before it.
+        OSError: a file cannot be read.
+    """
+    damaged: list[SnapshotFile] = []
     # The newest that is whole: an older one proves the same, with more of the log to replay.
     for found in reversed(find_snapshots(files, folder)):
         try:
             read = load_snapshot(files, found)
         except _DAMAGED as error:
             report(f"{found.path} is damaged and left out: {error}")
-            proof.damaged.append(found)
+            damaged.append(found)
             continue
+        except _NOT_OURS as error:
+            raise _unreplayable(folder, 0, error) from error
         replay = MetadataReplay(read.image, next_offset=found.next_offset, epoch=found.epoch)
         replay.timestamp = read.log_timestamp
         # The batch that named them may be gone with the log below the snapshot.
         if read.voters is not None:
             replay.quorum = {"VotersRecord": read.voters}
-        proof.replay, proof.snapshot_offset = replay, found.next_offset
-        return found
-    return None
+        return SnapshotBase(replay, found, tuple(damaged))
+    return SnapshotBase(MetadataReplay(), None, tuple(damaged))
+
+
+def _unreplayable(folder: str, offset: int, error: Exception) -> LostMetadataError:
+    # A record that cannot be read, in a batch with the right checksum, was written like that.
+    return LostMetadataError(
+        f"{folder} cannot be replayed from offset {offset} on: {error}; start the release that "
+        "wrote it; nothing was changed"
+    )
 
 
 def _replay_log(

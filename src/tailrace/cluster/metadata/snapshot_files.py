@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _LEFT: Final = re.compile(r".*\.checkpoint.*\.part|.*\.checkpoint\.deleted")
-_PART_SUFFIX: Final = ".part"
+PART_SUFFIX: Final = ".part"
 _HEADER_BYTES: Final = 1 << 16
 """More than the first batch takes, which has the header and the voters."""
 
@@ -32,6 +32,11 @@ class SnapshotFile(NamedTuple):
     epoch: int
     """Epoch of the last of them."""
     path: str
+
+
+def snapshot_path(folder: str, next_offset: int, epoch: int) -> str:
+    """The name of a snapshot of the records below an offset."""
+    return f"{folder}/{next_offset:020}-{epoch:010}.checkpoint"
 
 
 def find_snapshots(files: Files, folder: str) -> list[SnapshotFile]:
@@ -93,11 +98,11 @@ def save_snapshot(
     """
     from tailrace.cluster.metadata.snapshot import write_snapshot
 
-    path = f"{folder}/{next_offset:020}-{epoch:010}.checkpoint"
+    path = snapshot_path(folder, next_offset, epoch)
     data = write_snapshot(snapshot, epoch=epoch, timestamp=now_ms)
-    write_whole(files, path + _PART_SUFFIX, data, is_synced=True)
+    write_whole(files, path + PART_SUFFIX, data, is_synced=True)
     # Whole and synced under the other name before: a crash leaves no part under this one.
-    files.rename(path + _PART_SUFFIX, path)
+    files.rename(path + PART_SUFFIX, path)
     files.sync_directory(folder)
     return SnapshotFile(next_offset, epoch, path)
 

@@ -1,0 +1,396 @@
+"""`ObserverLog`: a copy of the metadata log of a quorum that this node is no voter of (KIP-595).
+
+    append     batches as the leader has sent them; not applied yet
+    commit     what is below the leader's high watermark -> image
+    cut        the end of the log where it differs from the leader's
+    install    a snapshot of the leader in place of all that the log has
+
+An observer counts for no majority, so it does not wait for the device at each append, as Kafka's do
+not. A crash of the machine may take the end of the log, or tear its last batch: a start cuts what
+is damaged, and the leader sends it again. Nothing is lost by that, and so a start may drop any part
+that it cannot prove, down to an empty log.
+
+Not here: requests (`broker.kraft.metadata_fetch`).
+
+Invariants: `image` is the replay of committed records alone, and a batch that is refused changes
+nothing. The epoch of a leader is in `quorum-state`, on the device, before anything is done in it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+
+from tailrace.cluster.metadata.features import check_levels
+from tailrace.cluster.metadata.folder import Memory, MetadataFolder, MetadataLogConfig
+from tailrace.cluster.metadata.image import (
+    EVERYTHING_CHANGED,
+    NOTHING_CHANGED,
+    ImageChange,
+    MetadataImage,
+)
+from tailrace.cluster.metadata.proof import newest_snapshot
+from tailrace.cluster.metadata.quorum_state import QuorumState, write_quorum_state
+from tailrace.cluster.metadata.replay import MetadataReplay
+from tailrace.cluster.metadata.snapshot_download import SnapshotDownload
+from tailrace.cluster.metadata.upkeep import SnapshotUpkeep
+from tailrace.errors import CorruptionError, DirectoryError, FatalError
+from tailrace.model import LeaderEpoch
+from tailrace.records.batch import Batch, read_batches
+from tailrace.storage.log import Log
+from tailrace.storage.shrink import truncate_fully_and_start_at, truncate_to
+
+NO_LEADER = -1
+
+
+class LeaderContradictionError(FatalError):
+    """A leader contradicts what the quorum has committed, or what it said before."""
+
+
+class DivergedError(LeaderContradictionError):
+    """The quorum has lost records that it had committed: it is another one, or an old copy."""
+
+
+class ObserverLog:
+    """The log of an observer; one thread at a time may call it."""
+
+    def __init__(
+        self,
+        folder: MetadataFolder,
+        log: Log,
+        replay: MetadataReplay,
+        *,
+        config: MetadataLogConfig,
+        state: QuorumState,
+    ) -> None:
+        self._folder = folder
+        self._log = log
+        self._replay = replay
+        self._state = state
+        self._upkeep = SnapshotUpkeep(folder, log, config, bytes_since_snapshot=0)
+        self.high_watermark = -1
+        """Everything below is committed, and equal to what the leader has; -1: not known yet."""
+
+    # -- positions ----------------------------------------------------------------------------
+
+    @property
+    def image(self) -> MetadataImage:
+        """The state at `next_offset`."""
+        return self._replay.image
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last record that is in the image."""
+        return self._replay.next_offset
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether records below `next_offset` wait for the end of their transaction (KIP-868)."""
+        return self._replay.is_in_transaction
+
+    @property
+    def kraft_version(self) -> int:
+        """1 if the log names the voters, 0 if the settings do (KIP-853)."""
+        return self._replay.kraft_version
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last record, committed or not."""
+        return self._log.end_offset
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the record before `end_offset`; 0 if there is none."""
+        latest = self._log.epochs.latest
+        # An empty log continues a snapshot, whose name has the epoch.
+        return latest if latest >= 0 else self._replay.epoch
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch of the quorum that is known."""
+        return self._state.epoch
+
+    @property
+    def leader_id(self) -> int:
+        """The leader in that epoch; `NO_LEADER` if it is not known."""
+        return self._state.leader_id
+
+    # -- following ----------------------------------------------------------------------------
+
+    def follow(self, leader_id: int, epoch: int, *, voters: Sequence[int] = ()) -> None:
+        """Note the leader of an epoch; on the device on return. `voters` are those of the settings.
+
+        Raises:
+            LeaderContradictionError: the epoch is over, or has another leader.
+            OSError: the device refuses.
+        """
+        known = self._state
+        if epoch < known.epoch:
+            raise LeaderContradictionError(f"epoch {epoch} is over, and {known.epoch} has begun")
+        if epoch == known.epoch and known.leader_id not in (NO_LEADER, leader_id):
+            raise LeaderContradictionError(
+                f"epoch {epoch} has two leaders, {known.leader_id} and {leader_id}"
+            )
+        new = QuorumState(leader_id, epoch, None if self.kraft_version else tuple(voters))
+        if new != known:
+            write_quorum_state(self._folder.files, self._folder.path, new)
+            self._state = new
+
+    def append(self, records: memoryview) -> int:
+        """Append batches of the leader; returns their number. A partial last one is left out.
+
+        Raises:
+            CorruptionError: bytes that are no batch, or a batch that does not follow the log.
+            InvalidRecordError, UnsupportedMagicError: as the readers of batches; as with the
+                others, nothing is appended.
+            OSError: the device refuses.
+        """
+        end, epoch = self._log.end_offset, self.last_epoch
+        pieces: list[memoryview] = []
+        reader = read_batches(records)
+        for position, batch in reader:
+            # No checksum covers either. A metadata log has no gaps, since nothing compacts it.
+            if batch.base_offset != end:
+                raise CorruptionError(
+                    f"the leader sent a batch of offset {batch.base_offset} where {end} follows",
+                    position=position,
+                )
+            if not epoch <= batch.leader_epoch <= self.epoch:
+                raise CorruptionError(
+                    f"the leader of epoch {self.epoch} sent a batch of epoch {batch.leader_epoch} "
+                    f"after one of {epoch}",
+                    position=position,
+                )
+            batch.check()
+            end, epoch = batch.next_offset, batch.leader_epoch
+            pieces.append(batch.view)
+        whole = records[: reader.position]
+        # One write for all, unless they need more than one segment.
+        writes = [whole] if len(whole) <= self._log.config.segment_bytes else pieces
+        for each in writes if pieces else ():
+            self._log.append_as_follower(each, now_ms=self._folder.clock.now_ms())
+        return len(pieces)
+
+    def commit(self, high_watermark: int) -> ImageChange:
+        """Apply what the leader says is committed; returns what it has changed in the image.
+
+        Only after an answer for `end_offset` and `last_epoch`: by that the leader has confirmed
+        that all records here are its own. -1: a new leader does not know it yet.
+
+        Raises:
+            LeaderContradictionError: the watermark goes back.
+            MetadataFaultError, UnknownRecordError, DirectoryError: a committed record contradicts
+                those before it, or this release does not know it, or the level of a feature. The
+                image is as before.
+            CorruptionError: the device has damaged what was appended. The image is as before.
+            OSError: the device refuses.
+        """
+        if high_watermark < 0:
+            return NOTHING_CHANGED
+        reached = min(high_watermark, self._log.end_offset)
+        if reached < self.high_watermark:
+            raise LeaderContradictionError(
+                f"the high watermark was {self.high_watermark}, and is {high_watermark} now"
+            )
+        ahead, sizes = copy(self._replay), [0]
+
+        def committed() -> Iterator[Batch]:
+            for batch in self._log.batches(ahead.next_offset):
+                if batch.next_offset > reached:
+                    return
+                sizes.append(batch.size)
+                yield batch
+
+        # One delta for all: a log of many small batches would copy the topics for each of them.
+        change = ahead.see_all(committed())
+        if change.features:
+            check_levels(ahead.image.features, folder=self._folder.path)
+        self._replay, self.high_watermark = ahead, reached
+        self._log.advance_high_watermark(ahead.next_offset)
+        self._upkeep.note_applied(sum(sizes))
+        return change
+
+    def cut(self, *, epoch: int, end_offset: int) -> None:
+        """Cut the log where the leader's differs; on the device on return.
+
+        `epoch` is the leader's newest epoch at or below `last_epoch`, and `end_offset` its end.
+
+        Raises:
+            DivergedError: committed records would go; nothing was changed.
+            LeaderContradictionError: nothing would go; nothing was changed.
+            OSError: the device refuses; the log refuses every further call.
+        """
+        own = self._log.epochs.end_offset_for(LeaderEpoch(epoch), log_end=self._log.end_offset)
+        # Of an epoch that this log lacks, all after the newest older one is not the leader's. Kafka
+        # cuts likewise, and asks again (KIP-595).
+        offset = min(own.end_offset, end_offset) if own.epoch == epoch else own.end_offset
+        if own.end_offset < 0:
+            # The log is empty, and has no epochs to compare.
+            offset = end_offset
+        committed = max(self.next_offset, self.high_watermark)
+        if offset < committed:
+            raise DivergedError(
+                f"the log of leader {self.leader_id} differs from {self._folder.path} at offset "
+                f"{offset}, and the quorum had committed all below {committed}: it was restored "
+                "from an older copy, or is another quorum with the same cluster id; if the cluster "
+                "is right, move the folder away, and it is fetched again; nothing was changed"
+            )
+        # An honest leader always names an offset below the one that it was asked for.
+        if offset >= self._log.end_offset or epoch > self.last_epoch:
+            raise LeaderContradictionError(
+                f"the leader's epoch {epoch} ends at {end_offset}, and the log here ends at "
+                f"{self._log.end_offset} with epoch {self.last_epoch}, which does not differ"
+            )
+        truncate_to(self._log, offset)
+
+    def begin_download(self, *, end_offset: int, epoch: int) -> SnapshotDownload:
+        """A snapshot of the leader, to be installed when it is whole.
+
+        Raises:
+            LeaderContradictionError: it lacks what is committed, or is of an epoch to come.
+        """
+        if end_offset < max(self.next_offset, 1):
+            raise LeaderContradictionError(
+                f"the leader has a snapshot for offset {end_offset}, and everything below "
+                f"{self.next_offset} is committed"
+            )
+        if not 0 <= epoch <= self.epoch:
+            raise LeaderContradictionError(
+                f"the leader of epoch {self.epoch} has a snapshot of epoch {epoch}"
+            )
+        return SnapshotDownload(
+            self._folder.files, self._folder.path, end_offset=end_offset, epoch=epoch
+        )
+
+    def install(self, download: SnapshotDownload) -> ImageChange:
+        """Replace log and image by a snapshot; after a crash it is there whole, or not at all.
+
+        Raises:
+            CorruptionError, MalformedRecordError: it is damaged. This and the next ones leave all
+                as it was.
+            MetadataFaultError, UnknownRecordError, UnsupportedCodecError, UnsupportedMagicError,
+                DirectoryError: as `commit`.
+            OSError: the device refuses.
+        """
+        content, found = download.load(), download.found
+        check_levels(content.image.features, folder=self._folder.path)
+        replay = MetadataReplay(content.image, next_offset=found.next_offset, epoch=found.epoch)
+        replay.timestamp = content.log_timestamp
+        # The name before the cut: after a crash in between a start finds a log that ends before its
+        # newest snapshot, and cuts it then.
+        download.finish()
+        truncate_fully_and_start_at(self._log, found.next_offset)
+        if content.voters is not None:
+            replay.quorum = {"VotersRecord": content.voters}
+        self._replay = replay
+        self.high_watermark = max(self.high_watermark, found.next_offset)
+        self._upkeep.note_snapshot()
+        return EVERYTHING_CHANGED
+
+    # -- upkeep -------------------------------------------------------------------------------
+
+    def is_tidying_due(self) -> bool:
+        """Whether `tidy` may have something to do; asks no device."""
+        return self._upkeep.is_due()
+
+    def tidy(self) -> None:
+        """Write a snapshot if one is due, and delete what retention does not keep.
+
+        Raises:
+            OSError: the device refuses; the log is as usable as before.
+        """
+        self._upkeep.tidy(self._replay)
+
+    def close(self) -> None:
+        """Put the log on the device, and close its files.
+
+        Raises:
+            OSError: the device refuses; what is missing then is fetched again.
+        """
+        try:
+            self._log.commit()
+            self._log.finish()
+        finally:
+            self._log.close()
+
+    def abandon(self) -> None:
+        """Close the files as a killed process would."""
+        self._log.close()
+
+
+def open_observer_log(
+    folder: MetadataFolder,
+    config: MetadataLogConfig,
+    *,
+    node_id: int,
+    report: Callable[[str], None],
+) -> ObserverLog:
+    """Open the log of a broker that follows a quorum; the folder is made if there is none.
+
+    The image is that of the newest snapshot, or empty: which of the records after it are committed,
+    only the leader says. `report` gets a sentence for all that is damaged or dropped.
+
+    Raises:
+        DirectoryError: the node is a voter of the quorum, or has led it, so that there may be no
+            other copy; the folder is no metadata log; or a record or a feature's level is not known
+            to this release. Nothing was changed.
+        StorageError, OSError: a file cannot be read or written.
+    """
+    files, path = folder.files, folder.path
+    is_new = not files.is_directory(path)
+    base = None if is_new else newest_snapshot(files, path, report=report)
+    replay = MetadataReplay() if base is None else base.replay
+    check_levels(replay.image.features, folder=path)
+    memory = folder.read_memory(replay)
+    _check_role(memory, path=path, node_id=node_id)
+    folder.make(memory)
+    folder.keep_damaged(() if base is None else base.damaged)
+    log = folder.open_log(config, report=report)
+    try:
+        _settle(log, replay, report=report)
+    except BaseException:
+        log.close()
+        raise
+    state = memory.state or QuorumState(NO_LEADER, 0, memory.voters)
+    last_epoch = max(log.epochs.latest, replay.epoch)
+    if state.epoch < last_epoch:
+        # As Kafka: the file is older than the log, or was lost.
+        state = QuorumState(NO_LEADER, last_epoch, state.voters)
+    return ObserverLog(folder, log, replay, config=config, state=state)
+
+
+def _check_role(memory: Memory, *, path: str, node_id: int) -> None:
+    """Check that the quorum has the log without this node."""
+    led = memory.state is not None and memory.state.leader_id == node_id
+    if led or node_id in memory.voters:
+        raise DirectoryError(
+            f"{path} is the log of a quorum with this node, {node_id}, as a voter, and may be its "
+            "only copy; start it with process.roles=broker,controller, or move the folder away to "
+            "follow another quorum; nothing was changed"
+        )
+
+
+def _settle(log: Log, replay: MetadataReplay, *, report: Callable[[str], None]) -> None:
+    """Cut from a log what does not continue its snapshot."""
+    base, path = replay.next_offset, log.folder.path
+    if log.start_offset <= base < log.end_offset:
+        end, gap = base, None
+        for batch in log.batches(base):
+            # A crash can lose whole batches between two that are there, and no checksum tells.
+            if batch.base_offset != end:
+                gap = end
+                break
+            end = batch.next_offset
+        if gap is not None:
+            report(f"{path}: the log has a gap at offset {gap}, and is cut there")
+            truncate_to(log, gap)
+    is_empty = log.start_offset == log.end_offset
+    # A snapshot of this node can be on the device before the records that are in it, and one of the
+    # leader is there before the log is cut. Without a snapshot the log has to begin at 0.
+    is_newer = is_empty or log.epochs.latest >= replay.epoch
+    if log.start_offset <= base <= log.end_offset and is_newer:
+        return
+    if not is_empty:
+        report(
+            f"{path}: records {log.start_offset} to {log.end_offset - 1} do not continue the "
+            f"newest whole snapshot, which ends at {base}, and are fetched again"
+        )
+    truncate_fully_and_start_at(log, base)
