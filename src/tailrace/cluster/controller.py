@@ -125,6 +125,10 @@ class Controller(ClusterState):
         """The level of `kraft.version`."""
         return self.log.kraft_version
 
+    def controller_id(self) -> int:
+        """This node."""
+        return self.node_id
+
     # -- plans --------------------------------------------------------------------------------
 
     def plan_topic(

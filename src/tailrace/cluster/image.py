@@ -95,6 +95,11 @@ class ClusterImage:
         topic = self.topics.get(partition.topic)
         return topic is not None and topic.has(partition.partition)
 
+    def find_topic(self, name: str, topic_id: uuid.UUID) -> Topic | None:
+        """A topic by its id if that is not zero, else by its name; None if there is none."""
+        # By its int: `UUID.__eq__` is a function in Python.
+        return self.topic_by_id(topic_id) if topic_id.int else self.topics.get(name)
+
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         assert self._by_id is not None
         return self._by_id.get(topic_id.int)

@@ -10,7 +10,7 @@ Invariant: each value that is read here is immutable and replaced whole, so a re
 thread sees one state or the next.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from tailrace.cluster.image import (
     whole_image,
     whole_topic,
 )
+from tailrace.cluster.metadata.delta import MIGRATING
 from tailrace.cluster.metadata.image import (
     ALL_BROKERS,
     BROKER_RESOURCE,
@@ -30,7 +31,7 @@ from tailrace.cluster.metadata.image import (
     ImageChange,
     MetadataImage,
 )
-from tailrace.cluster.records import NO_BROKER_EPOCH, Endpoint
+from tailrace.cluster.records import NO_BROKER_EPOCH, UNASSIGNED, Endpoint
 from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.cluster.topic_rules import ReservedTopicError, TakenNames, check_topic_name
 from tailrace.model import METADATA_TOPIC, TopicPartition
@@ -50,6 +51,16 @@ class Leader(NamedTuple):
     epoch: int
     endpoint: Endpoint | None
     """The address for clients; None: the partition has no leader, or it is not alive."""
+
+
+class BrokerNode(NamedTuple):
+    """A registered broker, with its address on this node's listener."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool
 
 
 class ClusterState(Protocol):
@@ -78,6 +89,10 @@ class ClusterState(Protocol):
     @property
     def kraft_version(self) -> int:
         """The level of `kraft.version`, which the control records of the log have."""
+        ...
+
+    def controller_id(self) -> int:
+        """The node that clients send changes to: any alive broker can forward them; -1: none."""
         ...
 
     def check_new_name(self, name: str) -> None:
@@ -137,6 +152,11 @@ class ClusterState(Protocol):
             return None
         return Leader(state.leader, state.leader_epoch, self.endpoint(state.leader))
 
+    def is_replica(self, name: TopicPartition) -> bool:
+        """Whether this broker is to have the partition."""
+        state = self.partition(name)
+        return state is not None and self.node_id in state.replicas
+
 
 class FollowedCluster(ClusterState):
     """The state that the controllers of other nodes decide; `publish` brings the next one."""
@@ -156,6 +176,12 @@ class FollowedCluster(ClusterState):
         self.broker_epoch = NO_BROKER_EPOCH
         self.listener = listener
         self.names = TakenNames()
+        self.nodes: Sequence[BrokerNode] = ()
+        """The brokers that have this node's listener, fenced ones too."""
+        self.online: Mapping[int, frozenset[int] | None] = {}
+        """The ints of the log directories that are online, by those of `nodes` that are alive;
+        None: the broker has not said."""
+        self._controllers_named = node_id
         self._metadata = MetadataImage()
         self._offset = -1
         self._kraft_version = kraft_version
@@ -173,11 +199,22 @@ class FollowedCluster(ClusterState):
     def kraft_version(self) -> int:
         return self._kraft_version()
 
+    def controller_id(self) -> int:
+        # One after the other, so that clients which ask for changes spread; Kafka names a random
+        # one.
+        alive = [each.node_id for each in self.nodes if not each.is_fenced]
+        self._controllers_named += 1
+        return alive[self._controllers_named % len(alive)] if alive else -1
+
     def publish(self, image: MetadataImage, changed: ImageChange, *, offset: int) -> None:
         """Show the image at an offset of the metadata log; on the event loop.
 
         The time is that of what has changed since the image before.
         """
+        if changed.brokers:
+            self.nodes = tuple(_nodes(image, self.listener))
+            alive = (image.brokers[each.node_id] for each in self.nodes if not each.is_fenced)
+            self.online = {each.broker_id: _online(each) for each in alive}
         self._metadata, self._offset = image, offset
         self.image = self._next(image, changed)
         of_brokers = {ALL_BROKERS, ConfigResource(BROKER_RESOURCE, str(self.node_id))}
@@ -208,6 +245,22 @@ def endpoint_of(broker: "RegisterBrokerRecord", listener: str) -> Endpoint | Non
         if each.name == listener:
             return Endpoint(each.host, each.port)
     return None
+
+
+def _nodes(image: MetadataImage, listener: str) -> Iterator[BrokerNode]:
+    for broker in image.brokers.values():
+        endpoint = endpoint_of(broker, listener)
+        if endpoint is not None:
+            yield BrokerNode(broker.broker_id, *endpoint, broker.rack, broker.fenced)
+
+
+def _online(broker: "RegisterBrokerRecord") -> frozenset[int] | None:
+    # Registered by an older Kafka, or before the level of `metadata.version` that has directories
+    # (KAFKA-16162): a broker without any would not run.
+    if not broker.log_dirs:
+        return None
+    # Ints, since a UUID is hashed and compared in Python: answers of Metadata look at each replica.
+    return frozenset({UNASSIGNED.int, MIGRATING.int, *(each.int for each in broker.log_dirs)})
 
 
 def _changed_topics(

@@ -16,6 +16,7 @@ from tailrace.handlers.services import (
     error_code,
     error_message,
 )
+from tailrace.handlers.views import view_of
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.describe_cluster import (
@@ -48,11 +49,11 @@ def handle_describe_cluster(
     """DescribeCluster (60): the brokers of the cluster (KIP-700).
 
     Versions: 0 to 2.
-    Behaviour: this broker, which is the controller too. A request for the endpoints of controllers
-        is MISMATCHED_ENDPOINT_TYPE, any other type UNSUPPORTED_ENDPOINT_TYPE.
-    Version notes: v1 has the type of endpoints; v2 can ask for fenced brokers, of which there are
-        none.
-    Not done: racks.
+    Behaviour: this broker, where it is the controller too; in a cluster the brokers of the image
+        that are alive, and any of them as the controller, since each forwards to it. A request for
+        the endpoints of controllers is MISMATCHED_ENDPOINT_TYPE, any other type
+        UNSUPPORTED_ENDPOINT_TYPE.
+    Version notes: v1 has the type of endpoints; v2 can ask for fenced brokers too (KIP-1073).
     """
     match request.endpoint_type:
         case _EndpointType.BROKER:
@@ -64,13 +65,22 @@ def handle_describe_cluster(
     if code is not ErrorCode.NONE:
         message = f"endpoints of type {request.endpoint_type} are not here; brokers are type 1"
         return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="")
-    host, port = services.endpoint()
-    is_asked = request.include_cluster_authorized_operations
+    view, is_asked = view_of(services), request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=services.cluster_id,
-        controller_id=services.node_id,
-        brokers=(DescribeClusterBroker(broker_id=services.node_id, host=host, port=port),),
+        controller_id=view.controller_id,
+        brokers=tuple(
+            DescribeClusterBroker(
+                broker_id=each.node_id,
+                host=each.host,
+                port=each.port,
+                rack=each.rack,
+                is_fenced=each.is_fenced,
+            )
+            for each in view.nodes
+            if request.include_fenced_brokers or not each.is_fenced
+        ),
         cluster_authorized_operations=CLUSTER_OPERATIONS if is_asked else NO_OPERATIONS,
     )
 

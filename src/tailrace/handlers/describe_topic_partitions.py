@@ -7,7 +7,7 @@ Behaviour: topics in the order of their names, those of the request or all, up t
     that does not exist is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION if its name is not
     allowed. A cursor whose topic the request does not name, or whose partition is negative, is
     INVALID_REQUEST for each named topic. As in Kafka a partition without a leader has no error.
-Not done: eligible leader replicas, of which one replica has none.
+    Leaders and replicas are those of Metadata, with the eligible leader replicas of the image.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -16,8 +16,9 @@ from typing import Final
 
 from tailrace.cluster.image import Topic
 from tailrace.cluster.topic_rules import InvalidTopicNameError, check_topic_name
-from tailrace.handlers.metadata import are_many, describe_partition
+from tailrace.handlers.metadata import are_many
 from tailrace.handlers.services import TOPIC_OPERATIONS, Services
+from tailrace.handlers.views import View, view_of
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
@@ -51,7 +52,7 @@ async def _describe_page(
     services: Services, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     slices = Slices()
-    topics = services.cluster.image.topics
+    topics, view = services.cluster.image.topics, view_of(services)
     first = request.cursor or Cursor(topic_name="", partition_index=0)
     wanted: dict[str, None] = {}
     for each in request.topics:
@@ -76,7 +77,7 @@ async def _describe_page(
         start = first.partition_index if name == first.topic_name else 0
         stop = min(topic.partition_count, start + left)
         numbers = range(start, stop)
-        describe = partial(_describe_partition, services, topic)
+        describe = partial(_describe_partition, view, topic)
         partitions = await each_in_slices(numbers, describe, slices)
         described.append(_described(topic, partitions))
         left -= len(numbers)
@@ -127,9 +128,10 @@ def _missing_code(name: str) -> ErrorCode:
 
 
 def _describe_partition(
-    services: Services, topic: Topic, number: int
+    view: View, topic: Topic, number: int
 ) -> DescribeTopicPartitionsResponsePartition:
-    found = describe_partition(services, topic, number)
+    found = view.partition(topic, number)
+    eligible, last_known = view.eligible(topic, number)
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.NONE,
         partition_index=number,
@@ -137,7 +139,7 @@ def _describe_partition(
         leader_epoch=found.leader_epoch,
         replica_nodes=found.replica_nodes,
         isr_nodes=found.isr_nodes,
-        eligible_leader_replicas=(),
-        last_known_elr=(),
+        eligible_leader_replicas=eligible,
+        last_known_elr=last_known,
         offline_replicas=found.offline_replicas,
     )

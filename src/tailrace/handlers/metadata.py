@@ -4,15 +4,20 @@ Versions: 0 to 13.
 Behaviour:
   - A requested topic that does not exist is created if both the broker
     (`auto.create.topics.enable`) and the request (v4) allow it, and is in the response.
-  - A partition that this broker does not have (a topic adopted from the folders of one broker of
-    several) is listed without a leader.
-  - A partition whose log directory has failed is listed without a leader too, with this broker as
-    its offline replica, as in Kafka: clients retry until the directory is back.
+  - A node that is its own controller lists a partition that it does not have (a topic adopted from
+    the folders of one broker of several) without a leader. So is one whose log directory has
+    failed, with this broker as its offline replica, as in Kafka: clients retry until the directory
+    is back.
+  - A broker of a cluster answers from its image: the brokers that are alive, and any of them as the
+    controller. A leader that is not registered is LEADER_NOT_AVAILABLE; replicas on brokers that
+    are fenced, or in directories that have failed, are offline. A topic that has to be created is
+    UNKNOWN_TOPIC_OR_PARTITION until the controller has done so.
 Version notes: in v0 an empty list means all topics, from v1 null does; v10 returns topic ids, and
     v12 accepts them (UNKNOWN_TOPIC_ID); in v10 and v11 an id, or no name, is INVALID_REQUEST for
     each topic of the request. From v8 on a request may ask for the operations that it
-    may do, which are all.
-Not done: racks, more than one listener.
+    may do, which are all. v0 leaves out replicas that are not alive (REPLICA_NOT_AVAILABLE), and
+    up to v5 a leader without this listener is LEADER_NOT_AVAILABLE, not LISTENER_NOT_FOUND.
+Not done: more than one listener.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -29,7 +34,7 @@ from tailrace.handlers.services import (
     Services,
     error_code,
 )
-from tailrace.model import TopicPartition
+from tailrace.handlers.views import View, view_of
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
@@ -39,7 +44,6 @@ from tailrace.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from tailrace.runtime.slices import Slices, each_in_slices
@@ -59,7 +63,7 @@ def handle_metadata(
     # v0 has no null for a list, so an empty one means all.
     wants_all = request.topics is None or (header.api_version == 0 and not request.topics)
     describe = _describe_by_name if header.api_version in UNREADY_FOR_IDS else _describe_cluster
-    make = partial(describe, services, request, wants_all=wants_all)
+    make = partial(describe, services, request, version=header.api_version, wants_all=wants_all)
     if wants_all:
         return LongAnswer(make) if are_many(services.cluster.image.topics.values()) else make()
     wanted = request.topics or ()
@@ -77,7 +81,7 @@ def _is_by_id(wanted: MetadataRequestTopic) -> bool:
 
 
 async def _describe_by_name(
-    services: Services, request: MetadataRequest, *, wants_all: bool
+    services: Services, request: MetadataRequest, *, version: int, wants_all: bool
 ) -> MetadataResponse:
     """Describe the cluster, unless the request names a topic by id."""
     slices = Slices()
@@ -86,7 +90,7 @@ async def _describe_by_name(
             break
         await slices.turn()
     else:
-        return await _describe_cluster(services, request, wants_all=wants_all)
+        return await _describe_cluster(services, request, version=version, wants_all=wants_all)
 
     def refuse(wanted: MetadataRequestTopic) -> MetadataResponseTopic:
         # Before v12 no topic of an answer is without a name.
@@ -98,7 +102,9 @@ async def _describe_by_name(
     topics = await each_in_slices(request.topics or (), refuse, slices)
     # As in Kafka, whose error for a whole request names no brokers.
     return MetadataResponse(
-        cluster_id=services.cluster_id, controller_id=services.node_id, topics=tuple(topics)
+        cluster_id=services.cluster_id,
+        controller_id=services.cluster.controller_id(),
+        topics=tuple(topics),
     )
 
 
@@ -113,12 +119,13 @@ def are_many(topics: Iterable[Topic]) -> bool:
 
 
 async def _describe_cluster(
-    services: Services, request: MetadataRequest, *, wants_all: bool
+    services: Services, request: MetadataRequest, *, version: int, wants_all: bool
 ) -> MetadataResponse:
     slices = Slices()
+    view = view_of(services, version=version)
     if wants_all:
         known = services.cluster.image.topics.values()
-        topics = [await _describe(services, request, topic, slices=slices) for topic in known]
+        topics = [await _describe(view, request, topic, slices=slices) for topic in known]
     else:
         # Requests up to v3 have no such field, and cannot forbid it.
         may_create = request.allow_auto_topic_creation and services.auto_create_topics
@@ -126,16 +133,21 @@ async def _describe_cluster(
         distinct: dict[MetadataRequestTopic, None] = {}
         await each_in_slices(request.topics or (), distinct.setdefault, slices)
         topics = [
-            await _find_or_create(services, request, wanted, slices=slices, may_create=may_create)
+            await _find_or_create(
+                services, view, request, wanted=wanted, slices=slices, may_create=may_create
+            )
             for wanted in distinct
         ]
-    host, port = services.endpoint()
     return MetadataResponse(
-        brokers=(MetadataResponseBroker(node_id=services.node_id, host=host, port=port),),
+        brokers=tuple(
+            MetadataResponseBroker(
+                node_id=each.node_id, host=each.host, port=each.port, rack=each.rack
+            )
+            for each in view.nodes
+            if not each.is_fenced
+        ),
         cluster_id=services.cluster_id,
-        # Clients send CreateTopics and the like here. Kafka names any live broker, which forwards
-        # it.
-        controller_id=services.node_id,
+        controller_id=view.controller_id,
         topics=tuple(topics),
         cluster_authorized_operations=(
             # Only v8 to v10 have the field; DescribeCluster has it since (KIP-700).
@@ -146,16 +158,17 @@ async def _describe_cluster(
 
 async def _find_or_create(
     services: Services,
+    view: View,
     request: MetadataRequest,
-    wanted: MetadataRequestTopic,
     *,
+    wanted: MetadataRequestTopic,
     slices: Slices,
     may_create: bool,
 ) -> MetadataResponseTopic:
     await slices.turn()
-    topic = services.find_topic(wanted.name or "", wanted.topic_id)
+    topic = view.find_topic(wanted.name or "", wanted.topic_id)
     if topic is not None:
-        return await _describe(services, request, topic, slices=slices)
+        return await _describe(view, request, topic, slices=slices)
     # Not created: the id of a deleted topic must not bring the topic back.
     if wanted.topic_id != NO_UUID or wanted.name is None:
         return MetadataResponseTopic(
@@ -178,10 +191,10 @@ async def _find_or_create(
         refused = await services.create_topics([NewTopic(wanted.name)])
         if wanted.name in refused:
             return _missing(wanted.name, error_code(refused[wanted.name]))
-        topic = services.cluster.image.topics.get(wanted.name)
+        topic = view.find_topic(wanted.name, NO_UUID)
     if topic is None:
         return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return await _describe(services, request, topic, slices=slices)
+    return await _describe(view, request, topic, slices=slices)
 
 
 def _missing(name: str, code: ErrorCode) -> MetadataResponseTopic:
@@ -189,9 +202,9 @@ def _missing(name: str, code: ErrorCode) -> MetadataResponseTopic:
 
 
 async def _describe(
-    services: Services, request: MetadataRequest, topic: Topic, *, slices: Slices
+    view: View, request: MetadataRequest, topic: Topic, *, slices: Slices
 ) -> MetadataResponseTopic:
-    describe = partial(describe_partition, services, topic)
+    describe = partial(view.partition, topic)
     # All numbers, also of partitions that are not here: clients take the length of the list for the
     # count.
     partitions = await each_in_slices(range(topic.partition_count), describe, slices)
@@ -204,27 +217,4 @@ async def _describe(
         topic_authorized_operations=(
             TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
         ),
-    )
-
-
-def describe_partition(services: Services, topic: Topic, number: int) -> MetadataResponsePartition:
-    """Leader and replicas of a partition, also of one that is not on this broker."""
-    name = TopicPartition(topic.name, number)
-    replicas = services.replicas
-    partition, is_led = replicas.get(name), replicas.is_led(name)
-    # From v9 on Java's client remembers the highest epoch of a partition and ignores metadata with
-    # an older one. So a partition without a log has the epoch that its log begins with.
-    leader_epoch = 0 if is_led else -1  # Where the log is not made yet.
-    if partition is not None:
-        leader_epoch = partition.leader_epoch
-    return MetadataResponsePartition(
-        # Clients retry after this code, until the directory of the log is back.
-        error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=number,
-        leader_id=services.node_id if is_led else -1,
-        leader_epoch=leader_epoch,
-        replica_nodes=(services.node_id,),
-        # The last replica stays in the ISR while its directory is offline, as in Kafka.
-        isr_nodes=(services.node_id,),
-        offline_replicas=(services.node_id,) if replicas.is_offline(name) else (),
     )

@@ -233,9 +233,7 @@ class Services:
 
     def find_topic(self, name: str, topic_id: UUID) -> Topic | None:
         """A topic by its id if that is not zero, else by its name; None if there is none."""
-        image = self.cluster.image
-        # By its int: `UUID.__eq__` is a function in Python.
-        return image.topic_by_id(topic_id) if topic_id.int else image.topics.get(name)
+        return self.cluster.image.find_topic(name, topic_id)
 
     @property
     def has_consumer_protocol(self) -> bool:

@@ -1,88 +1,18 @@
 """The state of a cluster whose controllers are other nodes: `FollowedCluster`."""
 
-from collections.abc import Iterable
-from uuid import UUID
-
 import pytest
 
-from tailrace.cluster.metadata.delta import MetadataDelta
-from tailrace.cluster.metadata.image import (
-    EVERYTHING_CHANGED,
-    NOTHING_CHANGED,
-    ConfigResource,
-    ImageChange,
-    MetadataImage,
-)
+from tailrace.cluster.metadata.image import NOTHING_CHANGED, ConfigResource
 from tailrace.cluster.records import Endpoint
-from tailrace.cluster.state import FollowedCluster
-from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.cluster.topic_rules import InvalidTopicNameError, TopicExistsError
 from tailrace.model import TopicPartition
-from tailrace.protocol.fields import Message
 from tailrace.protocol.metadata_records import (
-    BrokerEndpoint,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
-    PartitionRecord,
-    RegisterBrokerRecord,
     RemoveTopicRecord,
-    TopicRecord,
 )
-
-A, B = UUID(int=10), UUID(int=11)
-DEFAULTS = TopicDefaults(partition_count=1, replication_factor=1, given={})
-
-
-def broker(broker_id: int, *, fenced: bool = False, leaving: bool = False) -> RegisterBrokerRecord:
-    return RegisterBrokerRecord(
-        broker_id=broker_id,
-        incarnation_id=UUID(int=broker_id),
-        broker_epoch=100 + broker_id,
-        end_points=(
-            BrokerEndpoint(name="INSIDE", host=f"in{broker_id}", port=1, security_protocol=0),
-            BrokerEndpoint(name="PLAINTEXT", host=f"b{broker_id}", port=9092, security_protocol=0),
-        ),
-        rack=f"r{broker_id}",
-        fenced=fenced,
-        in_controlled_shutdown=leaving,
-    )
-
-
-def topic(name: str, topic_id: UUID, count: int = 1) -> list[Message]:
-    partitions = [
-        PartitionRecord(
-            partition_id=number,
-            topic_id=topic_id,
-            replicas=(1, 2),
-            isr=(1, 2),
-            leader=1 + number % 2,
-            leader_epoch=5,
-            partition_epoch=7,
-        )
-        for number in range(count)
-    ]
-    return [TopicRecord(name=name, topic_id=topic_id), *partitions]
-
-
-class Followed:
-    """A followed cluster to which a test publishes records."""
-
-    def __init__(self) -> None:
-        self.cluster = FollowedCluster(1, defaults=DEFAULTS)
-        self._image = MetadataImage()
-        self._offset = -1
-
-    def publish(self, *records: Message, changed: ImageChange = EVERYTHING_CHANGED) -> None:
-        self._image, self._offset = replayed(self._image, records), self._offset + len(records)
-        self.cluster.publish(self._image, changed, offset=self._offset)
-
-
-def replayed(image: MetadataImage, records: Iterable[Message]) -> MetadataImage:
-    delta = MetadataDelta(image)
-    for record in records:
-        delta.replay(record)
-    return delta.image()
+from tests.unit.cluster.followed import A, B, Followed, broker, topic
 
 
 def test_all_partitions_are_shown_and_all_topics() -> None:
@@ -184,8 +114,8 @@ def test_brokers_are_alive_unless_fenced() -> None:
     assert [each.broker_id for each in cluster.alive_brokers()] == [1, 3]
     assert [cluster.alive_epoch(number) for number in (1, 2, 3, 4)] == [101, None, 103, None]
     assert [cluster.is_shutting_down(number) for number in (1, 3, 4)] == [False, True, False]
-    assert cluster.endpoint(1) == Endpoint("b1", 9092)
-    assert cluster.endpoint(1, "INSIDE") == Endpoint("in1", 1)
+    assert cluster.endpoint(1) == Endpoint("p1", 9092)
+    assert cluster.endpoint(1, "INSIDE") == Endpoint("i1", 9092)
     assert cluster.endpoint(1, "OTHER") is None
     assert cluster.endpoint(2) is None
     assert [cluster.rack_of(number) for number in (1, 2, 4)] == ["r1", None, None]
@@ -195,7 +125,7 @@ def test_the_leader_of_a_partition_has_an_address_while_it_is_alive() -> None:
     """Leader and epoch are those of the image in either case."""
     made = Followed()
     made.publish(broker(1), broker(2, fenced=True), *topic("a", A, 2))
-    assert made.cluster.leader_of(TopicPartition("a", 0)) == (1, 5, Endpoint("b1", 9092))
+    assert made.cluster.leader_of(TopicPartition("a", 0)) == (1, 5, Endpoint("p1", 9092))
     assert made.cluster.leader_of(TopicPartition("a", 1)) == (2, 5, None)
     assert made.cluster.leader_of(TopicPartition("a", 2)) is None
     assert made.cluster.leader_of(TopicPartition("b", 0)) is None
