@@ -44,8 +44,7 @@ _GROUPS: Final = {
         "group.coordinator.threads "
         "offsets.commit.required.acks "
         "offsets.load.buffer.size "
-        "offsets.topic.compression.codec "
-        "offsets.topic.replication.factor"
+        "offsets.topic.compression.codec"
     ),
     "there are no share groups and no streams groups": (
         "group.share.assignment.interval.ms group.share.assignor.offload.enable "
@@ -79,9 +78,8 @@ _GROUPS: Final = {
         "share.coordinator.write.timeout.ms share.fetch.max.fetch.records "
         "share.fetch.purgatory.purge.interval.requests"
     ),
-    "transactions have one replica here, and no two-phase commit": (
-        "transaction.state.log.load.buffer.size transaction.state.log.min.isr "
-        "transaction.state.log.replication.factor transaction.two.phase.commit.enable"
+    "transactions have no two-phase commit here": (
+        "transaction.state.log.load.buffer.size transaction.two.phase.commit.enable"
     ),
     "one event loop takes all requests, with buffers of its own": (
         "num.network.threads num.io.threads background.threads queued.max.requests "

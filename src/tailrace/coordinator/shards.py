@@ -100,15 +100,20 @@ class Shards(Generic[M]):
         del self._led[number]
         led.shard.stop()
 
+    def number_of(self, key: str) -> int | None:
+        """The partition that a group id or transactional id belongs to; None: there is none yet."""
+        # The topic is created by the first FindCoordinator: until then no key has a place.
+        count = self._partition_count()
+        return partition_of(key, count) if count else None
+
     def shard_of(self, key: str) -> Shard[M]:
         """The shard that has a group id or transactional id.
 
         Raises:
             NotCoordinatorError: its partition does not exist, or another broker leads it.
         """
-        # The topic is created by the first FindCoordinator: until then no key has a place.
-        count = self._partition_count()
-        led = self._led.get(partition_of(key, count)) if count else None
+        number = self.number_of(key)
+        led = None if number is None else self._led.get(number)
         if led is None:
             raise NotCoordinatorError(f"this broker does not coordinate {key!r}")
         return led.shard

@@ -1,18 +1,23 @@
 """FindCoordinator (10): which broker coordinates a group or a transaction.
 
 Versions: 0 to 6.
-Behaviour: this broker leads every partition, so it is the coordinator of every group and of every
-    transactional id. The topic of the groups, or of the transactions, is created by the first such
+Behaviour: the coordinator of a key is the leader of its partition, which a hash of the key names. A
+    node that is its own controller leads them all. A broker of a cluster finds the leader in its
+    image; COORDINATOR_NOT_AVAILABLE where there is none that is alive, or while the controller
+    creates the topic. The topic of the groups, or of the transactions, is created by the first such
     request.
 Version notes: v4 asks for several keys at once (KIP-699).
 Not done: share groups are not served.
 """
 
 from importlib import import_module
+from typing import Final, NamedTuple
 
+from tailrace.cluster.metadata.image import MIN_INSYNC_REPLICAS
+from tailrace.cluster.records import Endpoint
 from tailrace.cluster.topic_rules import NewTopic
 from tailrace.handlers.services import Services, error_code
-from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
@@ -24,30 +29,41 @@ from tailrace.protocol.messages.find_coordinator import (
 from tailrace.runtime.slices import Slices, each_in_slices
 from tailrace.storage.config import segment_configs
 
-SEVERAL_KEYS_SINCE = 4
-NOWHERE = ("", -1)
-NO_NODE = -1
+SEVERAL_KEYS_SINCE: Final = 4
+
+
+class _Found(NamedTuple):
+    """The coordinator of a key; without an error it has a node."""
+
+    code: ErrorCode
+    # Kafka names node -1 too beside an error.
+    node_id: int = -1
+    endpoint: Endpoint = Endpoint("", -1)
+
+
+_NOT_AVAILABLE: Final = _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 async def handle_find_coordinator(
     services: Services, header: RequestHeader, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """Name this broker for every key."""
+    """Name the coordinator of every key."""
     code = await _prepare(services, request.key_type)
-    is_found = code is ErrorCode.NONE
-    # Kafka names node -1 too beside COORDINATOR_NOT_AVAILABLE.
-    node_id = services.node_id if is_found else NO_NODE
-    host, port = services.endpoint() if is_found else NOWHERE
-    message = None if is_found else code.message
+
+    def find(key: str) -> _Found:
+        if code is not ErrorCode.NONE:
+            return _Found(code)
+        return _find(services, CoordinatorKeyType(request.key_type), key)
 
     def answer(key: str) -> Coordinator:
+        found = find(key)
         return Coordinator(
             key=key,
-            node_id=node_id,
-            host=host,
-            port=port,
-            error_code=code,
-            error_message=message,
+            node_id=found.node_id,
+            host=found.endpoint.host,
+            port=found.endpoint.port,
+            error_code=found.code,
+            error_message=_message(found.code),
         )
 
     # librdkafka asks up to v2 and aiokafka up to v1: one key, answered by fields of the response
@@ -55,47 +71,46 @@ async def handle_find_coordinator(
     if header.api_version >= SEVERAL_KEYS_SINCE:
         coordinators = await each_in_slices(request.coordinator_keys, answer, Slices())
         return FindCoordinatorResponse(coordinators=tuple(coordinators))
+    found = find(request.key)
     return FindCoordinatorResponse(
-        error_code=code, error_message=message, node_id=node_id, host=host, port=port
+        error_code=found.code,
+        error_message=_message(found.code),
+        node_id=found.node_id,
+        host=found.endpoint.host,
+        port=found.endpoint.port,
     )
+
+
+def _message(code: ErrorCode) -> str | None:
+    return None if code is ErrorCode.NONE else code.message
+
+
+def _find(services: Services, kind: CoordinatorKeyType, key: str) -> _Found:
+    # This node leads every partition, also of a topic that has just been created.
+    if services.controller is not None:
+        return _Found(ErrorCode.NONE, services.node_id, Endpoint(*services.endpoint()))
+    of_groups = kind is CoordinatorKeyType.GROUP
+    number = (services.groups if of_groups else services.transactions).number_of(key)
+    if number is None:
+        return _NOT_AVAILABLE
+    topic = OFFSETS_TOPIC if of_groups else TRANSACTIONS_TOPIC
+    leader = services.cluster.leader_of(TopicPartition(topic, number))
+    if leader is None or leader.endpoint is None:
+        return _NOT_AVAILABLE
+    return _Found(ErrorCode.NONE, leader.node_id, leader.endpoint)
 
 
 async def _prepare(services: Services, kind: int) -> ErrorCode:
     """Create the topic of the coordinator, if it does not exist yet."""
     match kind:
         case CoordinatorKeyType.GROUP:
-            # Kafka makes this topic too when `auto.create.topics.enable` is off.
-            groups = services.group_settings
             return await _create_once(
-                services,
-                NewTopic(
-                    OFFSETS_TOPIC,
-                    partition_count=groups.partition_count,
-                    configs={
-                        # Kafka's settings for this topic.
-                        "cleanup.policy": "compact",
-                        "compression.type": "producer",
-                        **segment_configs(groups.segment_bytes),
-                    },
-                ),
-                modules="tailrace.coordinator.groups.modules",
+                services, offsets_topic(services), modules="tailrace.coordinator.groups.modules"
             )
         case CoordinatorKeyType.TRANSACTION:
-            transactions = services.transaction_settings
             return await _create_once(
                 services,
-                NewTopic(
-                    TRANSACTIONS_TOPIC,
-                    partition_count=transactions.partition_count,
-                    configs={
-                        "cleanup.policy": "compact",
-                        "compression.type": "uncompressed",
-                        **segment_configs(transactions.segment_bytes),
-                        # As in Kafka: an unclean leader would forget transactions that were
-                        # decided.
-                        "unclean.leader.election.enable": "false",
-                    },
-                ),
+                transactions_topic(services),
                 modules="tailrace.coordinator.transactions.modules",
             )
         case _:
@@ -103,16 +118,54 @@ async def _prepare(services: Services, kind: int) -> ErrorCode:
             return ErrorCode.INVALID_REQUEST
 
 
+def offsets_topic(services: Services) -> NewTopic:
+    """The topic of the groups, with Kafka's settings for it."""
+    groups = services.group_settings
+    return NewTopic(
+        OFFSETS_TOPIC,
+        partition_count=groups.partition_count,
+        replication_factor=groups.replication_factor,
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            **segment_configs(groups.segment_bytes),
+        },
+    )
+
+
+def transactions_topic(services: Services) -> NewTopic:
+    """The topic of the transactions, with Kafka's settings for it."""
+    transactions = services.transaction_settings
+    # With its one replica a node alone could not write to a topic that wants two.
+    is_alone = services.controller is not None
+    least = {} if is_alone else {MIN_INSYNC_REPLICAS: str(transactions.insync_replicas_min)}
+    return NewTopic(
+        TRANSACTIONS_TOPIC,
+        partition_count=transactions.partition_count,
+        replication_factor=transactions.replication_factor,
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            **segment_configs(transactions.segment_bytes),
+            # As in Kafka: an unclean leader would forget transactions that were decided.
+            "unclean.leader.election.enable": "false",
+            **least,
+        },
+    )
+
+
 async def _create_once(services: Services, topic: NewTopic, *, modules: str) -> ErrorCode:
     # Every client asks at its start: a topic is made only for the first.
     if topic.name not in services.cluster.image.topics:
         # Before the topic is there: its partitions import this too, but refuse clients meanwhile.
+        # Kafka makes it also when `auto.create.topics.enable` is off.
         await services.threads.run(lambda: import_module(modules))
         refused = await services.create_topics([topic])
         if topic.name in refused:
             return error_code(refused[topic.name])
-    # A coordinator whose log is not made yet would have to be looked for elsewhere.
     made = services.cluster.image.topics.get(topic.name)
-    if made is not None:
-        await services.replicas.new_logs.wait_for_each(topic.name, made.partitions)
+    if made is None:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    # A coordinator whose log is not made yet would have to be looked for elsewhere.
+    await services.replicas.new_logs.wait_for_each(topic.name, made.partitions)
     return ErrorCode.NONE

@@ -67,7 +67,10 @@ async def create_missing(
     async def create(wanted: NewTopic) -> None:
         # Another request may have created it meanwhile.
         if wanted.name not in controller.image.topics:
-            topic = controller.plan_topic(**wanted._asdict())
+            # A node that is its own controller has one replica of everything.
+            topic = controller.plan_topic(
+                wanted.name, partition_count=wanted.partition_count, configs=wanted.configs
+            )
             await create_topics(changes, controller, replicas, topics=[topic])
 
     refused = {}

@@ -64,10 +64,9 @@ def test_settings_without_effect_are_named() -> None:
     assert set(config.ignored) == {
         "controller.quorum.bootstrap.servers", "inter.broker.listener.name",
         "num.network.threads", "num.io.threads", "socket.send.buffer.bytes",
-        "socket.receive.buffer.bytes", "offsets.topic.replication.factor",
+        "socket.receive.buffer.bytes",
         "share.coordinator.state.topic.replication.factor",
-        "share.coordinator.state.topic.min.isr", "transaction.state.log.replication.factor",
-        "transaction.state.log.min.isr",
+        "share.coordinator.state.topic.min.isr",
     }  # fmt: skip
     assert not set(config.ignored) & set(config.given)
 

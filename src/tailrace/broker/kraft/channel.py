@@ -190,7 +190,7 @@ class ControllerChannel:
             except UnreachableBrokerError as error:
                 reasons[node] = str(error)
             else:
-                if getattr(found, "error_code", ErrorCode.NONE) != ErrorCode.NOT_CONTROLLER:
+                if not _is_of_standby(found):
                     self._controllers.answered(node)
                     return found
                 reasons[node] = "it is not the active controller"
@@ -237,6 +237,13 @@ class ControllerChannel:
     def close(self) -> None:
         """Close the connection; requests that wait end with an error."""
         self._peers.close()
+
+
+def _is_of_standby(answer: Message) -> bool:
+    """Whether an answer is that of a controller which is not the active one."""
+    # CreateTopics has its errors with the topics, which then all have this one.
+    answers = (answer, *getattr(answer, "topics", ()))
+    return any(getattr(each, "error_code", 0) == ErrorCode.NOT_CONTROLLER for each in answers)
 
 
 def _listed(reasons: dict[Node, str]) -> str:

@@ -33,6 +33,14 @@ class GroupSettings:
         high=10_000,
         text="Partitions of `__consumer_offsets` when it is created; a group is in one of them.",
     )
+    replication_factor: int = setting(
+        "offsets.topic.replication.factor",
+        default=3,
+        low=1,
+        high=(1 << 15) - 1,
+        text="Replicas of `__consumer_offsets` when a broker of a cluster has it created; a node "
+        "that is its own controller has one.",
+    )
     # A tenth of what a topic has, as in Kafka: only closed segments are compacted, and each load
     # reads all that is not.
     segment_bytes: int = setting(

@@ -16,6 +16,24 @@ class TransactionSettings:
         text="Partitions of `__transaction_state` when it is created; a transactional id is in "
         "one of them.",
     )
+    replication_factor: int = setting(
+        "transaction.state.log.replication.factor",
+        default=3,
+        low=1,
+        high=(1 << 15) - 1,
+        text="Replicas of `__transaction_state` when a broker of a cluster has it created; a node "
+        "that is its own controller has one.",
+    )
+    # A transaction that was decided on one replica alone, and lost with it, leaves its partitions
+    # half committed.
+    insync_replicas_min: int = setting(
+        "transaction.state.log.min.isr",
+        default=2,
+        low=1,
+        high=(1 << 15) - 1,
+        text="`min.insync.replicas` of `__transaction_state` when a broker of a cluster has it "
+        "created; a node that is its own controller does not set it.",
+    )
     # As small as that of `__consumer_offsets`, and for the same reason: loads read it whole.
     segment_bytes: int = setting(
         "transaction.state.log.segment.bytes",

@@ -1,0 +1,115 @@
+"""`TopicCreation`: topics that clients and coordinators miss, created by the active controller.
+
+    Metadata, FindCoordinator ──► create ──► CreateTopics ──► controller ──► image
+                     ◄── at once, and clients ask again until the image has the topic (KIP-590)
+
+Kafka's AutoTopicCreationManager. Requests of clients for CreateTopics are not these: they are
+forwarded as they are.
+
+Invariant: for a topic at most one request is under way, however many clients miss it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from tailrace.client.errors import error_words
+from tailrace.cluster.topic_rules import NewTopic
+from tailrace.errors import TailraceError
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class TopicCreation:
+    """Asks the active controller for topics; for one loop."""
+
+    def __init__(
+        self,
+        ask: Callable[[CreateTopicsRequest], Awaitable[CreateTopicsResponse]],
+        *,
+        partition_count: int = -1,
+        replication_factor: int = -1,
+        timeout_ms: int,
+    ) -> None:
+        """`ask` asks the active controller, such as `ControllerChannel.ask` with its time limit.
+
+        The counts are `num.partitions` and `default.replication.factor` where this broker's own
+        settings have them; -1 leaves them to the controller. `timeout_ms` is the controller's time
+        for the request, `request.timeout.ms`.
+        """
+        self._ask = ask
+        self._partition_count = partition_count
+        self._replication_factor = replication_factor
+        self._timeout_ms = timeout_ms
+        self._asked: set[str] = set()
+        """Names of the topics that are being asked for."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def create(self, missing: Sequence[NewTopic]) -> Mapping[str, TailraceError]:
+        """Ask for the topics that nobody has asked for yet, as `Services.create_topics`.
+
+        Waits for no answer: the image says when a topic is there, and the log why one is refused.
+        """
+        wanted = [each for each in missing if each.name not in self._asked]
+        if wanted:
+            self._asked.update(each.name for each in wanted)
+            # With an owner: a client that disconnects does not end it.
+            task = asyncio.ensure_future(self._create(wanted))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return {}
+
+    async def close(self) -> None:
+        """End the requests that are under way; the controller may still carry them out."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _create(self, wanted: Sequence[NewTopic]) -> None:
+        names = [each.name for each in wanted]
+        try:
+            logger.info("topics_requested names=%s", ",".join(names))
+            answer = await self._ask(
+                CreateTopicsRequest(
+                    topics=tuple(map(self._requested, wanted)), timeout_ms=self._timeout_ms
+                )
+            )
+            for each in answer.topics:
+                # Another broker may have asked for it first, which is no news.
+                if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    logger.warning(
+                        "topic_not_created name=%s reason=%s consequence=clients find no such "
+                        "topic, and the next one has it asked for again",
+                        each.name,
+                        error_words(each.error_code, each.error_message),
+                    )
+        except TailraceError as error:
+            logger.warning(
+                "topics_not_created names=%s reason=%s consequence=the next client that misses one "
+                "has it asked for again",
+                ",".join(names),
+                error,
+            )
+        finally:
+            self._asked.difference_update(names)
+
+    def _requested(self, topic: NewTopic) -> CreatableTopic:
+        def own(count: int, default: int) -> int:
+            return default if count == -1 else count
+
+        return CreatableTopic(
+            name=topic.name,
+            num_partitions=own(topic.partition_count, self._partition_count),
+            replication_factor=own(topic.replication_factor, self._replication_factor),
+            configs=tuple(
+                CreatableTopicConfig(name=name, value=value)
+                for name, value in topic.configs.items()
+            ),
+        )
