@@ -216,6 +216,11 @@ class Lifecycle:
         """Why the last request had no success; empty if it had."""
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def unreported_directories(self) -> list[UUID]:
+        """Failed directories that no controller knows of yet."""
+        return [each for each, is_known in self._directories.items() if not is_known]
+
     # -- the broker's side --------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -281,26 +286,25 @@ class Lifecycle:
 
         False: the time is over, or the broker was never unfenced, and has nothing to hand over.
         The broker still serves meanwhile. Its epoch is for the marks of the clean shutdown, in
-        either case: what the others have got since, the controllers know.
+        either case: what the others have got since, the controllers know. No heartbeat follows.
         """
-        is_asked = self._config.controlled_shutdown and self.state is BrokerState.RUNNING
-        if not is_asked and self.state is not BrokerState.PENDING_CONTROLLED_SHUTDOWN:
-            return False
-        if is_asked:
+        if self._config.controlled_shutdown and self.state is BrokerState.RUNNING:
             logger.info("controlled_shutdown broker=%d", self._registration.broker_id)
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             self._soon.set()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._may_stop.wait()
-        except TimeoutError:
-            logger.warning(
-                "controlled_shutdown_unapproved after_s=%g consequence=%s",
-                timeout_s,
-                "partitions that this broker leads have no leader until its session is over",
-            )
-            return False
-        return True
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._may_stop.wait()
+            except TimeoutError:
+                logger.warning(
+                    "controlled_shutdown_unapproved after_s=%g consequence=%s",
+                    timeout_s,
+                    "partitions that this broker leads have no leader until its session is over",
+                )
+        # Another heartbeat would prolong the session, and the next start would have to wait for its
+        # end (DUPLICATE_BROKER_REGISTRATION).
+        await self.close()
+        return self._may_stop.is_set()
 
     async def close(self) -> None:
         """Send no more; the controllers fence the broker when its session is over."""
