@@ -382,6 +382,8 @@ class Partition:
         """Serve the moved copy of the log, in another directory, from now on."""
         # A transaction that was verified before the move begins after it.
         log.producers.continue_verifications(self.log.producers)
+        # It may have moved since the copy was prepared.
+        log.advance_high_watermark(self.log.positions.high_watermark)
         self.log = log
         self._on_failure = on_failure
         self.appended.changed()

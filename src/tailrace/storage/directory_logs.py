@@ -50,6 +50,7 @@ class DirectoryLogs:
         clock: Clock,
         chance: random.Random,
         producer_expiration_ms: int,
+        has_other_replicas: bool,
     ) -> None:
         self.removals = Removals(files)
         self.failure: str | None = None
@@ -59,6 +60,7 @@ class DirectoryLogs:
         self._clock = clock
         self._chance = chance
         self._producer_expiration_ms = producer_expiration_ms
+        self._has_other_replicas = has_other_replicas
         self._logs = logs
         self.offsets = offsets
         """The checkpoints of the directory, over the same logs."""
@@ -72,8 +74,12 @@ class DirectoryLogs:
         clock: Clock,
         chance: random.Random,
         producer_expiration_ms: int = DAY_MS,
+        has_other_replicas: bool = False,
     ) -> "DirectoryLogs":
         """The directory with its checkpoints, and no log open yet.
+
+        `has_other_replicas`: logs may have replicas on other brokers, and open with the high
+        watermark of the checkpoint. Who is the only replica raises it to the log end.
 
         Raises:
             UnusableDirectoryError: its checkpoints cannot be read.
@@ -87,6 +93,7 @@ class DirectoryLogs:
             clock=clock,
             chance=chance,
             producer_expiration_ms=producer_expiration_ms,
+            has_other_replicas=has_other_replicas,
         )
 
     def __len__(self) -> int:
@@ -200,7 +207,17 @@ class DirectoryLogs:
                 producer_expiration_ms=self._producer_expiration_ms,
                 is_clean=self.directory.was_clean,
                 checkpoints=self.offsets.found(partition),
+                high_watermark=(
+                    self.offsets.high_watermark(partition) if self._has_other_replicas else None
+                ),
             )
+            if self._has_other_replicas:
+                try:
+                    # Records that come now would else count as committed after another crash.
+                    self.offsets.lower_high_watermark(partition, log.end_offset)
+                except OSError:
+                    log.close()
+                    raise
         except CorruptionError as error:
             raise StorageError(_damaged(error)) from error
         except DirectoryError:
@@ -347,6 +364,14 @@ class DirectoryLogs:
             OSError: the checkpoint could not be written; the old one stays.
         """
         self.offsets.write_log_starts()
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Checkpoint the high watermarks that have moved; may run on another thread.
+
+        Raises:
+            OSError: the checkpoint could not be written; the old one stays.
+        """
+        self.offsets.write_high_watermarks()
 
     def sync_due(self, now_ms: int) -> None:
         """Sync the logs whose `flush.ms` has passed; may run on another thread.

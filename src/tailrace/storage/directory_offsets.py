@@ -5,6 +5,7 @@
     begin      recovery point 0                              before a new folder gets its name
     expect     all offsets of a copy made by a move          before the copy's folder is renamed
     write      the offsets of every open log                 at intervals, and at a stop
+               (the high watermarks, and the log starts, also alone and more often)
     forget     nothing; `write` drops the entries then       when a partition is deleted
 
 A start trusts the checkpoints: everything below a recovery point is on the device, and a log with
@@ -85,6 +86,10 @@ class DirectoryOffsets:
             self._log_starts.get(partition, self._default_log_start),
         )
 
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """The high watermark of a log, at least; 0 without an entry."""
+        return self._high_watermarks.get(partition, 0)
+
     def may_have_gaps(self, partition: TopicPartition) -> bool:
         """Whether, according to the checkpoints, a gap in a log may come from compaction."""
         return (
@@ -152,6 +157,7 @@ class DirectoryOffsets:
             # `write` takes only open logs of this directory, and the copy is none yet.
             self._recovery_points[partition] = copy.positions.recovery_point
             self._log_starts[partition] = copy.start_offset
+            self._high_watermarks[partition] = copy.positions.high_watermark
         self.write()
 
     def forget(self, partition: TopicPartition) -> None:
@@ -184,11 +190,40 @@ class DirectoryOffsets:
                 self._recovery_points[partition] = log.positions.recovery_point
                 self._high_watermarks[partition] = log.positions.high_watermark
             self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
-            # For Apache Kafka: it shows consumers nothing above this offset after its start.
+            # Where there are other replicas, a start shows consumers nothing above this offset
+            # before the leader says more; Apache Kafka does so everywhere.
             self._directory.write_checkpoint(names.HIGH_WATERMARKS, self._high_watermarks)
             self._note_log_starts(logs)
             # Only what this write has left out: others may have been added meanwhile.
             self._forgotten.difference_update(forgotten)
+
+    def write_high_watermarks(self) -> None:
+        """Checkpoint the high watermarks if one has moved.
+
+        Raises:
+            OSError: the device refused; the old checkpoint stays.
+        """
+        with self._writing:
+            found = {each: log.positions.high_watermark for each, log in tuple(self._logs.items())}
+            # An idle broker writes nothing: this is called every few seconds.
+            if not found.items() <= self._high_watermarks.items():
+                self._write_high_watermarks(found)
+
+    def lower_high_watermark(self, partition: TopicPartition, log_end: int) -> None:
+        """Checkpoint a high watermark that is above the end of a log, which has lost its tail.
+
+        Raises:
+            OSError: the device refused; the old checkpoint stays.
+        """
+        with self._writing:
+            if self._high_watermarks.get(partition, 0) > log_end:
+                self._write_high_watermarks({partition: log_end})
+
+    def _write_high_watermarks(self, changed: Mapping[TopicPartition, int]) -> None:
+        changed = {**self._high_watermarks, **changed}
+        self._directory.write_checkpoint(names.HIGH_WATERMARKS, changed)
+        # After the file, so that a call after a refusal tries again.
+        self._high_watermarks = changed
 
     def write_log_starts(self) -> None:
         """Checkpoint the log starts that lie above their first segment.

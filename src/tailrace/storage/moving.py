@@ -202,7 +202,7 @@ class PartitionMove:
             OSError: the device refused.
         """
         future, start, end = self.future, self.source.start_offset, self.future.end_offset
-        future.advance_high_watermark(end)
+        future.advance_high_watermark(self.source.positions.high_watermark)
         if start > future.start_offset and start <= end:
             raise_log_start(future, start)
         # Before the checkpoints, which promise that these records are on the device.

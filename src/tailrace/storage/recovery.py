@@ -112,6 +112,7 @@ def open_log(
     config: LogConfig,
     is_clean: bool,
     checkpoints: tuple[int, int | None] = (0, 0),
+    high_watermark: int | None = None,
     may_have_gaps: bool = False,
     producer_expiration_ms: int = DAY_MS,
     report: Callable[[LogCut], None] | None = None,
@@ -120,8 +121,9 @@ def open_log(
 
     `is_clean` says that the last stop was orderly, so indexes and tail can be trusted.
     `checkpoints` are the recovery point and the log start offset of the directory; the latter is
-    None if its file cannot be read. `may_have_gaps` says that offsets may be missing although the
-    topic is not compacted now. `report` is called with everything that is cut.
+    None if its file cannot be read. `high_watermark` is that of its checkpoint; None: this is the
+    only replica, so that everything it has is committed. `may_have_gaps` says that offsets may be
+    missing although the topic is not compacted now. `report` is called with everything that is cut.
 
     A malformed `leader-epoch-checkpoint` is rewritten from the batches.
 
@@ -135,6 +137,7 @@ def open_log(
         config=config,
         is_clean=is_clean,
         checkpoints=checkpoints,
+        high_watermark=high_watermark,
         may_have_gaps=may_have_gaps or config.is_compacted,
         producer_expiration_ms=producer_expiration_ms,
         report=report or (lambda _: None),
@@ -151,6 +154,7 @@ class _LogOpening:
         config: LogConfig,
         is_clean: bool,
         checkpoints: tuple[int, int | None],
+        high_watermark: int | None,
         may_have_gaps: bool,
         producer_expiration_ms: int,
         report: Callable[[LogCut], None],
@@ -161,6 +165,7 @@ class _LogOpening:
         self._is_clean = is_clean
         self._recovery_point, self._noted_start = checkpoints
         self._log_start = self._noted_start or 0
+        self._high_watermark = high_watermark
         self._may_have_gaps = may_have_gaps
         self._producer_expiration_ms = producer_expiration_ms
         self._report = report
@@ -210,13 +215,16 @@ class _LogOpening:
         if producers is None:
             producers = self._open_producers(segments, log_end)
         producers.offer_snapshot(log_end)
-        # This broker is the only replica: what it has is committed.
-        producers.advance_high_watermark(log_end)
+        # With other replicas, what was above it at the checkpoint may be committed by now, or may
+        # have been replaced: the leader says.
+        noted = log_end if self._high_watermark is None else min(self._high_watermark, log_end)
+        high_watermark = Offset(max(noted, log_start))
+        producers.advance_high_watermark(high_watermark)
         positions = Positions(
             log_start=Offset(log_start),
             recovery_point=Offset(min(self._recovery_point, log_end)),
-            last_stable=log_end,
-            high_watermark=log_end,
+            last_stable=high_watermark,
+            high_watermark=high_watermark,
             log_end=log_end,
         )
         positions.settle_last_stable(producers.first_unstable_offset)

@@ -11,6 +11,7 @@ import tailrace.errors
 import tailrace.records
 import tailrace.replication
 import tailrace.storage
+from tailrace.cluster.control.state import RefusedError
 from tailrace.cluster.metadata.proof import LostMetadataError
 from tailrace.errors import (
     ConfigError,
@@ -24,7 +25,7 @@ from tailrace.errors import (
 from tailrace.handlers import services
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import UnsupportedMagicError
-from tailrace.replication.follower_log import MisplacedAnswerError
+from tailrace.replication.follower_log import EarlyBatchError, MisplacedAnswerError
 from tailrace.storage.cleaner.rewrite import CleaningAbortedError, SegmentOverflowError
 
 ROOMS = (tailrace.storage, tailrace.records, tailrace.cluster, tailrace.replication)
@@ -37,7 +38,9 @@ NOT_MET = {
     # `plan_append` answers it as InvalidRecordError.
     UnsupportedMagicError,
     # Followers ask again.
-    MisplacedAnswerError,
+    EarlyBatchError, MisplacedAnswerError,
+    # Has the code with it, and no handler meets it: it is the scripted controller's.
+    RefusedError,
 }  # fmt: skip
 UNKNOWN_ON_PURPOSE = {
     "UnexpectedAppendOffsetError", "UnreadableRecordsError", "MetadataFaultError"

@@ -37,13 +37,22 @@ def opened(files: Files, *paths: str) -> OpenedDirectories:
     return open_log_directories(files, paths, node_id=1, chance=random.Random(str(paths)))
 
 
-def manager(files: Files, *paths: str, clock: SetClock | None = None) -> LogManager:
+def manager(
+    files: Files,
+    *paths: str,
+    clock: SetClock | None = None,
+    has_other_replicas: bool = False,
+) -> LogManager:
     """The logs of some directories, none of them open."""
     found = opened(files, *(paths or ("data",)))
     return LogManager(
         [
             DirectoryLogs.from_checkpoints(
-                files, each, clock=clock or SetClock(), chance=random.Random(0)
+                files,
+                each,
+                clock=clock or SetClock(),
+                chance=random.Random(0),
+                has_other_replicas=has_other_replicas,
             )
             for each in found.usable
         ],
