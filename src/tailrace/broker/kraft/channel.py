@@ -70,6 +70,10 @@ class Controllers:
         self._bootstrap = tuple(bootstrap)
         self._leader: Node | None = None
         self._next: Node | None = None
+        self.certain: Node | None = None
+        """The last one that was the leader, or has answered; `next` may be a guess."""
+        self.moved = asyncio.Event()
+        """Set, and replaced by another, when `certain` changes."""
         self._failures = 0
         """Requests since the last answer that no active controller has answered."""
         self._is_lost = False
@@ -88,7 +92,7 @@ class Controllers:
         """Take the leader of the metadata log, who is the active controller; None: not known."""
         self._leader = leader
         if leader is not None:
-            self._next = leader
+            self._move(leader)
 
     def next(self) -> Node | None:
         """The one to ask now; None if none is known."""
@@ -123,10 +127,18 @@ class Controllers:
             logger.warning("controllers_back active=%s", node)
         elif is_news:
             logger.info("controller_found active=%s", node)
-        self.active = self._next = node
+        self.active = node
+        self._move(node)
         self._failures, self._is_lost = 0, False
         if is_news:
             self.on_active(node)
+
+    def _move(self, node: Node) -> None:
+        self._next = node
+        if node != self.certain:
+            self.certain = node
+            self.moved.set()
+            self.moved = asyncio.Event()
 
 
 class ControllerChannel:
@@ -178,8 +190,8 @@ class ControllerChannel:
             if node is None:
                 continue
             asked.add(node)
-            try:
-                found = await self._peers.ask(
+            asking = asyncio.ensure_future(
+                self._peers.ask(
                     node,
                     request,
                     answer,
@@ -187,14 +199,36 @@ class ControllerChannel:
                     first_version=first_version,
                     last_version=last_version,
                 )
+            )
+            try:
+                found = await self._unless_moved(asking, node)
             except UnreachableBrokerError as error:
                 reasons[node] = str(error)
             else:
+                if found is None:
+                    reasons[node] = "another controller is the active one now"
+                    continue
                 if not _is_of_standby(found):
                     self._controllers.answered(node)
                     return found
                 reasons[node] = "it is not the active controller"
             self._controllers.failed(node, reasons[node])
+
+    async def _unless_moved(self, asking: "asyncio.Task[M]", node: Node) -> M | None:
+        """The answer of a node; None if another is the active one before it comes.
+
+        A machine that loses its power closes no connection. Kafka's brokers wait for
+        `controller.socket.timeout.ms` then, though heartbeats have found the next controller.
+        """
+        moving = asyncio.ensure_future(self._controllers.moved.wait())
+        try:
+            await asyncio.wait([asking, moving], return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done() and self._controllers.certain != node:
+                return None
+            return await asking
+        finally:
+            moving.cancel()
+            asking.cancel()
 
     async def forward(
         self,

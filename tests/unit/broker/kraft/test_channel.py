@@ -119,6 +119,27 @@ async def test_a_controller_that_falls_silent_is_given_up(outside: Outside) -> N
     channel.close()
 
 
+async def test_a_request_leaves_a_silent_controller_when_another_takes_its_place(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A machine without power closes no connection, and the attempt has time left."""
+    first, second = controller(outside, 3000), controller(outside, 3001)
+    known, channel = channel_to(outside, first, second)
+    await ask(channel)
+    first.answers[AllocateProducerIdsRequest] = lambda _: SILENCE
+    asking = [asyncio.ensure_future(ask(channel, timeout_ms=60_000)) for _ in range(3)]
+    await outside.pass_time(1)
+    # The same leader is no news.
+    known.tell(first.node)
+    await outside.pass_time(1)
+    assert not any(each.done() for each in asking)
+    known.tell(second.node)
+    assert await asyncio.gather(*asking) == [1000] * 3
+    assert outside.loop.time() < 2.1
+    assert events(caplog, LOST) == []
+    channel.close()
+
+
 async def test_the_log_says_once_that_no_controller_answers(
     outside: Outside, caplog: pytest.LogCaptureFixture
 ) -> None:
