@@ -9,7 +9,7 @@ and its consumer reads nothing more (confluentinc/librdkafka#5586).
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from tailrace.broker.config import BrokerConfig
@@ -68,13 +68,25 @@ class CoordinatorsStatistics:
     """Transactions and their markers."""
 
 
+class _FoundTopic(NamedTuple):
+    """A topic with its racks."""
+
+    topic: Topic
+    of: ImageTopic
+    rack_changes: int
+    """The cluster's number when it was found."""
+
+
 class ImageTopics:
-    """The topics of the cluster image, as `coordinator.groups.topics.Topics`; none has racks."""
+    """The topics of the cluster image, as `coordinator.groups.topics.Topics`, with their racks."""
 
     def __init__(self, cluster: ClusterState, *, started_ms: int) -> None:
         """`started_ms` is the time of day."""
         self._cluster = cluster
         self._topics = cluster.image.topics
+        self._rack_changes = cluster.rack_changes
+        self._found: dict[str, _FoundTopic] = {}
+        """Topics that were asked for since `version` has grown, by name."""
         # Versions count from it, so that those in the records of an earlier start are lower: what
         # was found in the topics then is looked for again.
         self._version = started_ms
@@ -82,20 +94,33 @@ class ImageTopics:
     @property
     def version(self) -> int:
         """Grows when topics have changed since the last look."""
-        topics = self._cluster.image.topics
-        if topics is not self._topics:
-            self._topics = topics
+        topics, rack_changes = self._cluster.image.topics, self._cluster.rack_changes
+        if topics is not self._topics or rack_changes != self._rack_changes:
+            self._topics, self._rack_changes = topics, rack_changes
+            self._found.clear()
             self._version += 1
         return self._version
 
     def by_name(self, name: str) -> Topic | None:
-        return _known(self._cluster.image.topics.get(name))
+        return self._known(self._cluster.image.topics.get(name))
 
     def by_id(self, topic_id: UUID) -> Topic | None:
-        return _known(self._cluster.image.topic_by_id(topic_id))
+        return self._known(self._cluster.image.topic_by_id(topic_id))
 
     def names(self) -> Iterable[str]:
         return self._cluster.image.topics
+
+    def _known(self, topic: ImageTopic | None) -> Topic | None:
+        if topic is None:
+            return None
+        changes = self._cluster.rack_changes
+        known = self._found.get(topic.name)
+        # Racks of a topic with 10,000 partitions take milliseconds, and each heartbeat looks.
+        if known is None or known.of is not topic or known.rack_changes != changes:
+            racks = self._cluster.racks_of(topic)
+            found = Topic(topic.name, topic.topic_id, topic.partition_count, racks)
+            known = self._found[topic.name] = _FoundTopic(found, topic, changes)
+        return known.topic
 
 
 class Coordinators:
@@ -312,7 +337,3 @@ class _LeaderOfAll:
 
     def leader_of(self, partition: TopicPartition) -> int | None:  # noqa: ARG002 - it leads all
         return self._cluster.node_id
-
-
-def _known(topic: ImageTopic | None) -> Topic | None:
-    return None if topic is None else Topic(topic.name, topic.topic_id, topic.partition_count)

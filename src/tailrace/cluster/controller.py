@@ -91,6 +91,8 @@ class Controller(ClusterState):
         self.node_id = node.node_id
         self.listener = DEFAULT_LISTENER
         self.names = TakenNames()
+        # A node alone has none: where its one replica is makes no difference to a group.
+        self.rack_changes = 0
         self._node = node
         self._chance = chance
         self._producer_ids = range(0)

@@ -75,6 +75,8 @@ class ClusterState(Protocol):
     listener: str
     """Name of the listener that clients and other brokers connect to."""
     names: TakenNames
+    rack_changes: int
+    """Grows when replicas of a partition may be in other racks than before."""
 
     @property
     def metadata(self) -> MetadataImage:
@@ -145,6 +147,11 @@ class ClusterState(Protocol):
         topic = self.metadata.topic(name.topic)
         return None if topic is None else topic.partitions.get(name.partition)
 
+    def racks_of(self, topic: Topic) -> tuple[tuple[str, ...], ...]:  # noqa: ARG002 - see below
+        """The racks of the replicas of each partition, by number; empty: no broker has a rack."""
+        # A node alone: nothing depends on where its one replica is.
+        return ()
+
     def leader_of(self, name: TopicPartition) -> Leader | None:
         """The leader that the image has for a partition; None if there is no such partition."""
         state = self.partition(name)
@@ -181,6 +188,9 @@ class FollowedCluster(ClusterState):
         self.online: Mapping[int, frozenset[int] | None] = {}
         """The ints of the log directories that are online, by those of `nodes` that are alive;
         None: the broker has not said."""
+        self.rack_changes = 0
+        self._racks: Mapping[int, str] = {}
+        """The racks of the brokers that have one, by broker id."""
         self._controllers_named = node_id
         self._metadata = MetadataImage()
         self._offset = -1
@@ -215,11 +225,47 @@ class FollowedCluster(ClusterState):
             self.nodes = tuple(_nodes(image, self.listener))
             alive = (image.brokers[each.node_id] for each in self.nodes if not each.is_fenced)
             self.online = {each.broker_id: _online(each) for each in alive}
+            self._note_racks(image)
+        if self._racks and self._has_moved(image, changed.topics):
+            self.rack_changes += 1
         self._metadata, self._offset = image, offset
         self.image = self._next(image, changed)
         of_brokers = {ALL_BROKERS, ConfigResource(BROKER_RESOURCE, str(self.node_id))}
         if changed.configs is None or not of_brokers.isdisjoint(changed.configs):
             self.defaults = self.defaults.with_state(image, self.node_id)
+
+    def racks_of(self, topic: Topic) -> tuple[tuple[str, ...], ...]:
+        """The racks of the replicas of each partition, by number; empty: no broker has a rack."""
+        state = self._metadata.topics.get(topic.topic_id)
+        if not self._racks or state is None:
+            return ()
+        racks = self._racks
+        return tuple(
+            tuple(racks[each] for each in state.partitions[number].replicas if each in racks)
+            for number in topic.partitions
+        )
+
+    def _note_racks(self, image: MetadataImage) -> None:
+        # Also of fenced brokers, as in Kafka: groups need no new assignment for a restart.
+        brokers = image.brokers.values()
+        racks = {each.broker_id: each.rack for each in brokers if each.rack is not None}
+        if racks != self._racks:
+            self._racks = racks
+            self.rack_changes += 1
+
+    def _has_moved(self, image: MetadataImage, topic_ids: frozenset[UUID] | None) -> bool:
+        """Whether partitions that there were have other replicas."""
+        if topic_ids is None:
+            return True
+        for topic_id in topic_ids:
+            before, state = self._metadata.topics.get(topic_id), image.topics.get(topic_id)
+            if before is None or state is None:
+                continue
+            for number, each in before.partitions.items():
+                now = state.partitions.get(number)
+                if now is not each and (now is None or now.replicas != each.replicas):
+                    return True
+        return False
 
     def _next(self, image: MetadataImage, changed: ImageChange) -> ClusterImage:
         if changed.topics is None or changed.configs is None:

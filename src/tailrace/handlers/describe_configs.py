@@ -18,6 +18,7 @@ from tailrace.handlers.services import (
     error_code,
     error_message,
 )
+from tailrace.handlers.views import view_of
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
 from tailrace.protocol.config_resources import RESOURCE_TYPES, ConfigSource, ResourceType
 from tailrace.protocol.errors import ErrorCode
@@ -204,8 +205,8 @@ def handle_list_config_resources(
     """ListConfigResources (74): the names of resources that have settings (KIP-1142).
 
     Versions: 0 to 1.
-    Behaviour: the topics, this broker and its loggers, the subscriptions to metrics of clients, and
-        the groups that have settings of their own. A type that Kafka does not have is
+    Behaviour: the topics, the brokers and their loggers, the subscriptions to metrics of clients,
+        and the groups that have settings of their own. A type that Kafka does not have is
         UNSUPPORTED_VERSION.
     Version notes: v0 asks for client metrics only; v1 names types of resources, and none means all.
     """
@@ -224,10 +225,12 @@ def handle_list_config_resources(
 async def _list_resources(
     services: Services, wanted: frozenset[int]
 ) -> ListConfigResourcesResponse:
+    # As in Kafka those that are fenced too: their settings count when they are back.
+    brokers = [str(each.node_id) for each in view_of(services).nodes]
     names: dict[ResourceType, list[str]] = {
         ResourceType.TOPIC: list(services.cluster.image.topics),
-        ResourceType.BROKER: [str(services.node_id)],
-        ResourceType.BROKER_LOGGER: [str(services.node_id)],
+        ResourceType.BROKER: brokers,
+        ResourceType.BROKER_LOGGER: brokers,
         ResourceType.CLIENT_METRICS: subscriptions(services),
         ResourceType.GROUP: list(services.cluster.image.group_configs),
     }

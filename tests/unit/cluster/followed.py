@@ -26,6 +26,7 @@ def broker(
     leaving: bool = False,
     listeners: Sequence[str] = ("INSIDE", "PLAINTEXT"),
     directories: tuple[UUID, ...] = (),
+    rack: str | None = "own",
 ) -> RegisterBrokerRecord:
     """A registration; the broker is in a rack of its own."""
     return RegisterBrokerRecord(
@@ -41,7 +42,7 @@ def broker(
             )
             for name in listeners
         ),
-        rack=f"r{broker_id}",
+        rack=f"r{broker_id}" if rack == "own" else rack,
         fenced=fenced,
         in_controlled_shutdown=leaving,
         log_dirs=directories,

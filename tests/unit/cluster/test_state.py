@@ -2,6 +2,7 @@
 
 import pytest
 
+from tailrace.broker.coordinators import ImageTopics
 from tailrace.cluster.metadata.image import NOTHING_CHANGED, ConfigResource
 from tailrace.cluster.records import Endpoint
 from tailrace.cluster.topic_rules import InvalidTopicNameError, TopicExistsError
@@ -129,6 +130,57 @@ def test_the_leader_of_a_partition_has_an_address_while_it_is_alive() -> None:
     assert made.cluster.leader_of(TopicPartition("a", 1)) == (2, 5, None)
     assert made.cluster.leader_of(TopicPartition("a", 2)) is None
     assert made.cluster.leader_of(TopicPartition("b", 0)) is None
+
+
+def test_replicas_are_in_the_racks_of_their_brokers() -> None:
+    """Also of brokers that are fenced: a restart of one is no reason for new assignments."""
+    made = Followed()
+    made.publish(broker(1), broker(2, fenced=True), *topic("a", A, 2), *topic("b", B))
+    cluster = made.cluster
+    assert cluster.racks_of(cluster.image.topics["a"]) == (("r1", "r2"), ("r1", "r2"))
+    before = cluster.rack_changes
+    brokers = NOTHING_CHANGED._replace(brokers=True)
+    made.publish(broker(2), changed=brokers)
+    change = PartitionChangeRecord(partition_id=0, topic_id=A, isr=(1,), leader=1)
+    only_a = NOTHING_CHANGED._replace(topics=frozenset({A}))
+    made.publish(change, changed=only_a)
+    assert cluster.rack_changes == before
+    moved = PartitionChangeRecord(partition_id=1, topic_id=A, replicas=(2, 9), leader=-2)
+    made.publish(moved, changed=only_a)
+    assert cluster.rack_changes == before + 1
+    assert cluster.racks_of(cluster.image.topics["a"]) == (("r1", "r2"), ("r2",))
+    made.publish(broker(9), changed=brokers)
+    assert cluster.rack_changes == before + 2
+    assert cluster.racks_of(cluster.image.topics["a"])[1] == ("r2", "r9")
+
+
+def test_without_racks_nothing_changes_them() -> None:
+    """The groups of such a cluster look at nothing that replicas do."""
+    made = Followed()
+    made.publish(broker(1, rack=None), *topic("a", A))
+    moved = PartitionChangeRecord(partition_id=0, topic_id=A, replicas=(2, 9), leader=-2)
+    made.publish(moved, changed=NOTHING_CHANGED._replace(topics=frozenset({A})))
+    assert made.cluster.rack_changes == 0
+    assert made.cluster.racks_of(made.cluster.image.topics["a"]) == ()
+
+
+def test_groups_see_topics_with_the_racks_of_the_image() -> None:
+    """Their version grows when replicas are in other racks, and not with leaders and the ISR."""
+    made = Followed()
+    made.publish(broker(1), broker(2), *topic("a", A))
+    topics = ImageTopics(made.cluster, started_ms=7)
+    before = topics.version
+    found = topics.by_name("a")
+    assert found is not None
+    assert found.racks == (("r1", "r2"),)
+    only_a = NOTHING_CHANGED._replace(topics=frozenset({A}))
+    change = PartitionChangeRecord(partition_id=0, topic_id=A, isr=(1,), leader=1)
+    made.publish(change, changed=only_a)
+    assert (topics.version, topics.by_id(A)) == (before, found)
+    moved = PartitionChangeRecord(partition_id=0, topic_id=A, replicas=(2,), leader=-2)
+    made.publish(moved, changed=only_a)
+    assert topics.by_id(A) == found._replace(racks=(("r2",),))
+    assert topics.version == before + 1
 
 
 def test_names_that_collide_are_refused() -> None:

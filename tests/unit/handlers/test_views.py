@@ -11,11 +11,13 @@ from tailrace.cluster.image import Topic
 from tailrace.cluster.topic_rules import NewTopic
 from tailrace.errors import TailraceError
 from tailrace.handlers.cluster import handle_describe_cluster
+from tailrace.handlers.describe_configs import handle_list_config_resources
 from tailrace.handlers.describe_topic_partitions import handle_describe_topic_partitions
 from tailrace.handlers.metadata import handle_metadata
 from tailrace.handlers.views import view_of
 from tailrace.protocol.answers import LongAnswer
 from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.config_resources import ResourceType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID, Message
 from tailrace.protocol.frames import RequestHeader
@@ -28,6 +30,10 @@ from tailrace.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
+)
+from tailrace.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 from tailrace.protocol.messages.metadata import (
     MetadataRequest,
@@ -294,6 +300,20 @@ async def test_topics_are_described_with_their_eligible_leaders() -> None:
     assert (found.eligible_leader_replicas, found.last_known_elr) == ((2,), (1,))
     assert found.offline_replicas == (2,)
     assert second.partitions[0].eligible_leader_replicas == ()
+
+
+async def test_brokers_have_settings_also_while_they_are_fenced() -> None:
+    """A tool that lists what can be configured finds each of them."""
+    answering = Answering(broker(1), broker(2, fenced=True), *topic("a", A))
+    request = ListConfigResourcesRequest(resource_types=(ResourceType.BROKER, ResourceType.TOPIC))
+    found = await answering.of(
+        ListConfigResourcesResponse, handle_list_config_resources, request, 1
+    )
+    assert [(each.resource_type, each.resource_name) for each in found.config_resources] == [
+        (ResourceType.TOPIC, "a"),
+        (ResourceType.BROKER, "1"),
+        (ResourceType.BROKER, "2"),
+    ]
 
 
 async def test_topics_are_described_page_by_page() -> None:

@@ -8,10 +8,11 @@ resolved together, when one is new, when topics have changed, or after
 A hash over the topics shows whether they have changed (KIP-1101):
 
     topic   0:u8  id high, low:i64  name  partition count:i32  then for each partition, rising:
-            number:i32  the racks of its replicas, sorted
+            number:i32  then for each rack of its replicas, sorted: size:i32  name
     group   hash of each topic:i64, in the order of their names
 
-All little-endian; a string is its UTF-16 units and then how many there are, as an i32. Kafka
+All little-endian; a string is its UTF-16 units and then how many there are, as an i32. A rack has
+that number in front too, since it may have any characters. Kafka
 computes the same number, so a group that moves between brokers of both keeps its epoch.
 """
 
@@ -92,7 +93,9 @@ def _topic_hash(topic: Topic) -> int:
     if topic.racks:
         for partition in range(topic.partition_count):
             stream += _I32.pack(partition)
-            for rack in sorted(topic.racks[partition]):
+            # Java sorts strings by their UTF-16 units.
+            for rack in sorted(topic.racks[partition], key=lambda each: each.encode("utf-16-be")):
+                stream += _I32.pack(len(rack.encode("utf-16-le")) // 2)
                 _put_string(stream, rack)
     else:
         stream += pack(f"<{topic.partition_count}i", *range(topic.partition_count))

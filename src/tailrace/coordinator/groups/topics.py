@@ -21,7 +21,7 @@ class Topic(NamedTuple):
     topic_id: UUID
     partition_count: int
     racks: tuple[tuple[str, ...], ...] = ()
-    """The racks of each partition's replicas; empty: no broker has a rack."""
+    """The racks of each partition's replicas, one for each that has one; empty: no broker has."""
 
 
 class Topics(Protocol):

@@ -14,6 +14,11 @@ def test_the_hash_of_a_topic_and_of_a_group_are_those_of_kafka() -> None:
     assert group_hash([T1]) == 7464127687165662588
 
 
+def test_the_hash_of_a_topic_with_racks_is_that_of_kafka() -> None:
+    """The number that the steps of Kafka's `Utils.computeTopicHash` give with hash4j 0.22.0."""
+    assert topic_hash(T1._replace(racks=(("rack-a", "éb"),) * 6)) == -5171753833730957193
+
+
 def test_a_group_without_topics_has_the_hash_0() -> None:
     """It has the hash of a group whose topics do not exist."""
     assert group_hash([]) == 0
