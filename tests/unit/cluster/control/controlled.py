@@ -28,6 +28,14 @@ from tailrace.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from tailrace.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    DirectoryData,
+)
+from tailrace.protocol.messages.assign_replicas_to_dirs import (
+    PartitionData as AssignedPartition,
+)
+from tailrace.protocol.messages.assign_replicas_to_dirs import TopicData as AssignedTopic
 from tailrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tailrace.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -226,6 +234,27 @@ class Controlled:
         )
         answer = self.do(ApiKey.ALTER_PARTITION, request, version=version)
         return answer.topics[0].partitions[0]
+
+    def report(self, broker_id: int, places: Sequence[tuple[UUID, UUID, int]]) -> list[ErrorCode]:
+        """Say in which directory replicas are, by topic id and partition; returns the codes."""
+        request = AssignReplicasToDirsRequest(
+            broker_id=broker_id,
+            broker_epoch=self.epoch(broker_id),
+            directories=tuple(
+                DirectoryData(
+                    id=each,
+                    topics=(
+                        AssignedTopic(
+                            topic_id=topic_id,
+                            partitions=(AssignedPartition(partition_index=number),),
+                        ),
+                    ),
+                )
+                for each, topic_id, number in places
+            ),
+        )
+        answer = self.do(ApiKey.ASSIGN_REPLICAS_TO_DIRS, request)
+        return [ErrorCode(each.topics[0].partitions[0].error_code) for each in answer.directories]
 
     def reassign(
         self,

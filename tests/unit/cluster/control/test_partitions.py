@@ -13,12 +13,7 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from tailrace.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState
-from tailrace.protocol.messages.assign_replicas_to_dirs import (
-    AssignReplicasToDirsRequest,
-    DirectoryData,
-    PartitionData,
-    TopicData,
-)
+from tailrace.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tailrace.protocol.messages.elect_leaders import ElectLeadersRequest
 from tailrace.protocol.messages.list_partition_reassignments import (
@@ -513,22 +508,7 @@ def test_another_replication_factor_is_refused_if_it_is_not_wanted() -> None:
 
 def assign(cluster: Controlled, broker_id: int, places: dict[tuple[UUID, UUID, int], int]) -> None:
     """Report where replicas are, and check the code of each."""
-    request = AssignReplicasToDirsRequest(
-        broker_id=broker_id,
-        broker_epoch=cluster.epoch(broker_id),
-        directories=tuple(
-            DirectoryData(
-                id=each,
-                topics=(
-                    TopicData(topic_id=topic, partitions=(PartitionData(partition_index=number),)),
-                ),
-            )
-            for each, topic, number in places
-        ),
-    )
-    answer = cluster.do(ApiKey.ASSIGN_REPLICAS_TO_DIRS, request)
-    codes = [each.topics[0].partitions[0].error_code for each in answer.directories]
-    assert codes == [*places.values()]
+    assert cluster.report(broker_id, [*places]) == [*places.values()]
 
 
 def test_replicas_are_assigned_to_directories() -> None:
