@@ -23,11 +23,11 @@ from tailrace.broker.kraft.forwarding import FORWARDED, Forwarding
 from tailrace.broker.kraft.isr_changes import IsrAnswer, IsrChanges
 from tailrace.broker.kraft.lifecycle import (
     Lifecycle,
-    LifecycleConfig,
     Registration,
     RegistrationError,
 )
 from tailrace.broker.kraft.producer_ids import ProducerIds
+from tailrace.broker.kraft.settings import LifecycleConfig
 from tailrace.client.config import ClientConfig
 from tailrace.client.nodes import Node
 from tailrace.model import LeaderEpoch, TopicPartition

@@ -9,10 +9,10 @@ import random
 from bisect import bisect_left
 from collections.abc import Awaitable
 from contextlib import nullcontext, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tailrace.broker.broker import RunningBroker, start_broker
 from tailrace.broker.config import broker_config
+from tailrace.broker.start import start_broker
 from tailrace.client.consumer import AsyncConsumer, ConsumerRecord
 from tailrace.client.consumer.membership.errors import CommitFailedError
 from tailrace.client.producer.aio import AsyncProducer
@@ -20,6 +20,9 @@ from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import connect, create_topic
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import RunningBroker
 
 PLACES = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t-2", 0))
 PATTERN = "t.*"

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tailrace.broker.broker import BrokerStatistics, RunningBroker, start_broker
+from tailrace.broker.broker import BrokerStatistics, RunningBroker
 from tailrace.broker.config import broker_config
+from tailrace.broker.start import start_broker
 from tailrace.config import settings_texts
 from tailrace.errors import kind_of
 from tailrace.runtime.loop_thread import LoopThread

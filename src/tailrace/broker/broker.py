@@ -1,6 +1,6 @@
-"""Start and stop a broker, in the right order.
+"""A running broker: its parts, and its stop, in the right order.
 
-start  lock and read the directories -> open every log -> listen -> start background tasks
+start  listen -> start background tasks; the logs are open (`start`)
 stop   close the port and connections -> end the threads that write -> sync and close every log
        -> write the marks of a clean shutdown -> release the locks
 kill   let go of everything at once, as if the process had died; the next start recovers
@@ -24,19 +24,15 @@ from tailrace.broker.config import (
 )
 from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, LogServices
 from tailrace.broker.foreign import IGNORED
-from tailrace.broker.loading import Loading
-from tailrace.broker.quorum import OwnQuorum, Quorum
+from tailrace.broker.quorum import Quorum
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
-from tailrace.broker.state import StartingState, check_home
 from tailrace.broker.wiring import find_handlers, find_repeats
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
-from tailrace.cluster.records import Endpoint
-from tailrace.errors import DirectoryError, TailraceError
+from tailrace.errors import TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatistics
 from tailrace.handlers.services import BrokerSettings, Services
 from tailrace.model import TopicPartition
-from tailrace.records.codecs import limit_decompression
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes, FlushStatistics
 from tailrace.replication.moves import MovesStatistics, PartitionMoves
@@ -52,19 +48,12 @@ from tailrace.storage.cleaner.worker import (
     Throttle,
 )
 from tailrace.storage.config import LogConfig, log_config
-from tailrace.storage.directories import (
-    LogDirectory,
-    UnusableDirectoryError,
-    open_log_directories,
-)
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import (
     LogManager,
     LogManagerStatistics,
     end_reason,
-    take_marks,
 )
-from tailrace.storage.moving import settle_futures
 from tailrace.values import dataclass
 
 logger = logging.getLogger(__name__)
@@ -127,11 +116,12 @@ class RunningBroker:
         self.replicas = replicas
         self.failed = asyncio.Event()
         """Set when the broker cannot continue: it accepts no more requests, and must be stopped."""
+        self._end_reason: str | None = None
         self._topic_configs: Mapping[str, str] = {}
         """The defaults for topics that the logs have."""
         self._quorum = quorum
         self._runtime = runtime
-        self._flushes = Flushes(logs, runtime.threads)
+        self.flushes = Flushes(logs, runtime.threads)
         device_reads = DeviceReads(runtime.threads)
         self.cleaner = LogCleaner(logs, config.cleaner, runtime.clock)
         self._move_throttle = Throttle(runtime.clock, config.move_bytes_per_second)
@@ -151,9 +141,10 @@ class RunningBroker:
             replicas=replicas,
             runtime=runtime,
             logs=LogServices(
-                flushes=self._flushes, device_reads=device_reads, is_durable=config.is_durable
+                flushes=self.flushes, device_reads=device_reads, is_durable=config.is_durable
             ),
             consumer_settings=lambda: self.current.consumer_groups,
+            peers=quorum.transaction_peers,
         )
         self._fetch_sessions = FetchSessions(config.fetch_sessions, runtime.chance)
         services = Services(
@@ -167,7 +158,7 @@ class RunningBroker:
             changes=self._changes,
             threads=runtime.threads,
             replicas=replicas,
-            flushes=self._flushes,
+            flushes=self.flushes,
             device_reads=device_reads,
             moves=self.moves,
             validation=BatchValidation(runtime.threads),
@@ -177,7 +168,9 @@ class RunningBroker:
             transactions=self._coordinators.transactions,
             transaction_settings_now=lambda: self.current.transactions,
             coordinator_log=self._coordinators.log_of,
-            verdicts_elsewhere=None,
+            verdicts_elsewhere=(
+                None if quorum.transaction_peers is None else self._coordinators.verdicts_elsewhere
+            ),
             clock=runtime.clock,
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
@@ -228,14 +221,26 @@ class RunningBroker:
         self.logs.on_failure = self._directory_failed
         # Abort the compaction of a topic whose policy no longer contains `compact`.
         self.replicas.on_compaction_end = self.cleaner.abort
-        self.replicas.on_rolled = self._flushes.ask_rolled
+        self.replicas.on_rolled = self.flushes.ask_rolled
         for schedule in self._schedules.values():
             schedule.start()
         # In the same turn as the port is opened: no request may come before the shards are there.
         self._coordinators.start()
         self._topic_configs = self.cluster.defaults.configs
-        self._quorum.started(Endpoint(*self.endpoint))
+        self._quorum.started(self)
         self._use(current)
+
+    @property
+    def end_reason(self) -> str | None:
+        """Why the broker cannot continue; None: it can."""
+        return self._end_reason or end_reason(self.logs)
+
+    def end(self, reason: str) -> None:
+        """Have the broker stopped, since it cannot continue."""
+        self._end_reason = self._end_reason or reason
+        # Connections that end at once would take the answers with them.
+        asyncio.get_running_loop().call_later(LAST_ANSWERS_S, self._server.close)
+        self.failed.set()
 
     @property
     def controller(self) -> Controller:
@@ -267,7 +272,7 @@ class RunningBroker:
             logs=self.logs.statistics(),
             cleaner=self.cleaner.statistics(),
             moves=self.moves.statistics(),
-            flushes=self._flushes.statistics(),
+            flushes=self.flushes.statistics(),
             fetch_sessions=self._fetch_sessions.statistics(),
             coordinators=self._coordinators.statistics(),
             schedules=MappingProxyType(
@@ -311,7 +316,7 @@ class RunningBroker:
         await self._coordinators.stop()
         await self.moves.stop()
         await asyncio.gather(*(schedule.stop() for schedule in self._schedules.values()))
-        await self._flushes.finish()
+        await self.flushes.finish()
         try:
             await self._runtime.threads.run(self._close_logs)
         finally:
@@ -321,7 +326,7 @@ class RunningBroker:
     def _close_logs(self) -> None:
         homes = {log.partition: self.logs.home_of(log).directory.directory_id for log in self.logs}
         try:
-            self._quorum.leave(homes if end_reason(self.logs) is None else None)
+            self._quorum.leave(homes if self.end_reason is None else None)
         finally:
             self.logs.close()
 
@@ -376,10 +381,10 @@ class RunningBroker:
 
     def _directory_failed(self, directory: DirectoryLogs) -> None:
         self.replicas.directory_failed(directory)
-        if end_reason(self.logs) is not None:
-            # Connections that end at once would take the answers with them.
-            asyncio.get_running_loop().call_later(LAST_ANSWERS_S, self._server.close)
-            self.failed.set()
+        self._quorum.directory_failed(directory)
+        reason = end_reason(self.logs)
+        if reason is not None:
+            self.end(reason)
 
     def _check_changes(self, of_all: Mapping[str, str], of_this: Mapping[str, str]) -> None:
         """Check changes of settings together, also with the own settings of topics.
@@ -441,131 +446,3 @@ class RunningBroker:
             backoff_ms=backoff_ms,
             device_failed=device_failed,
         )
-
-
-def _check_can_continue(logs: LogManager) -> None:
-    """Check that the directory of the metadata log is in service, and one for logs.
-
-    Raises:
-        DirectoryError: they are not.
-    """
-    reason = end_reason(logs)
-    if reason is not None:
-        raise DirectoryError(reason)
-
-
-def _open_directories(config: BrokerConfig, runtime: Runtime) -> tuple[str, LogManager]:
-    """The cluster id, and the manager of the directories, without open logs.
-
-    Raises:
-        DirectoryError: as `check_home` and `open_log_directories`, or the device refuses all that
-            are for logs.
-    """
-    home = config.metadata_directory
-    check_home(runtime.files, config)
-    opened = open_log_directories(
-        runtime.files,
-        tuple(dict.fromkeys((home, *config.directories))),
-        node_id=config.node_id,
-        chance=runtime.chance,
-    )
-    # A directory that refuses does not keep the others from serving, as in Kafka (KIP-112).
-    left_out = dict(opened.left_out)
-    usable: list[DirectoryLogs] = []
-    for directory in opened.usable:
-        try:
-            usable.append(_logs_of(directory, config, runtime))
-        except UnusableDirectoryError as error:
-            directory.close()
-            if not usable:
-                for other in opened.usable:
-                    other.close()
-                raise
-            left_out[directory.path] = str(error)
-    for path, reason in left_out.items():
-        logger.error("directory_left_out path=%s reason=%s", path, reason)
-    directories = usable if home in config.directories else usable[1:]
-    logs = LogManager(directories, metadata_home=usable[0], left_out=left_out)
-    if not directories:
-        logs.abandon()
-        raise UnusableDirectoryError("; ".join(left_out.values()))
-    return opened.usable[0].identity.cluster_id, logs
-
-
-def _logs_of(directory: LogDirectory, config: BrokerConfig, runtime: Runtime) -> DirectoryLogs:
-    return DirectoryLogs.from_checkpoints(
-        runtime.files,
-        directory,
-        clock=runtime.clock,
-        chance=runtime.chance,
-        producer_expiration_ms=config.producer_expiration_ms,
-    )
-
-
-async def start_broker(
-    config: BrokerConfig,
-    runtime: Runtime,
-    *,
-    wrap_dispatch: Callable[[Dispatch], Dispatch] | None = None,
-) -> RunningBroker:
-    """Open the data directories and listen; the broker accepts requests when this returns.
-
-    Directories that the device refuses are left out, except for that of the metadata log.
-    `wrap_dispatch` may change how requests are answered: it takes the function that answers a
-    frame, and returns another.
-
-    Raises:
-        DirectoryError, StorageError: the directories cannot be used; see `open_log_directories`.
-        ListenError: the address cannot be used; the directories are released.
-    """
-    if config.ignored:
-        logger.warning(
-            "settings_ignored names=%s reason=this broker does not do what they ask for; "
-            "docs/configuration.md says why",
-            ",".join(config.ignored),
-        )
-    # Process-wide, since codecs are: a batch of 10 KB can hold gigabytes.
-    limit_decompression(config.decompressed_bytes_max)
-    cluster_id, logs = _open_directories(config, runtime)
-    controller = None
-    try:
-        state = StartingState.open(config, runtime, logs)
-        controller = state.controller
-        # Before a log is changed: a crash from here on is no orderly stop.
-        take_marks(logs)
-        _check_can_continue(logs)
-        current = usable_changes(config, *state.changed_settings())
-        replicas = Replicas(logs, runtime.threads)
-        logs.on_failure = replicas.directory_failed
-        topics = controller.image.topics
-        # Before folders are looked at: an exchange of names that a crash has cut is completed here.
-        moves = settle_futures(logs, {name: topic.topic_id for name, topic in topics.items()})
-        _check_can_continue(logs)
-        state.sort_folders()
-        _check_can_continue(logs)
-        loading = Loading(
-            logs, replicas, runtime.threads, thread_count=current.recovery_thread_count
-        )
-        await loading.open_all(controller)
-        _check_can_continue(logs)
-        await runtime.threads.run(lambda: state.settle(replicas))
-        changes = TopicChanges(runtime.threads)
-        broker = RunningBroker(
-            config=config,
-            runtime=runtime,
-            cluster_id=cluster_id,
-            logs=logs,
-            quorum=OwnQuorum(controller, logs, runtime, changes=changes, replicas=replicas),
-            changes=changes,
-            replicas=replicas,
-            wrap_dispatch=wrap_dispatch,
-        )
-        broker.start(current)
-        broker.resume_moves(moves)
-    except BaseException:
-        if controller is not None:
-            controller.log.abandon()
-        logs.abandon()
-        raise
-    logger.info("broker_started node=%d listen=%s", config.node_id, broker.bootstrap_servers)
-    return broker

@@ -10,6 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tailrace.broker.foreign import IGNORED, is_ignored
+from tailrace.broker.kraft.settings import (
+    FACTOR_MAX,
+    KRAFT_SETTINGS,
+    ControllerAddress,
+    FollowingConfig,
+    KRaftConfig,
+    LifecycleConfig,
+    MetadataFetchConfig,
+    parse_controllers,
+)
 from tailrace.broker.listeners import ListenerNames, plan_addresses
 from tailrace.cluster.metadata.folder import METADATA_LOG_SETTINGS, MetadataLogConfig
 from tailrace.cluster.topic_defaults import TopicDefaults
@@ -66,20 +76,23 @@ class BrokerConfig:
         text="node.id, where that is not given; both must be the same. (Kafka 4 generates no ids "
         "either, and refuses -1.)",
     )
-    # A broker alone would have to follow a quorum, which is not done: its metadata log is read and
-    # written here only.
     process_roles: tuple[str, ...] = setting(
         "process.roles",
         default=("broker", "controller"),
-        is_allowed=lambda roles: roles in (("broker", "controller"), ("controller", "broker")),
-        rule_text="broker,controller, because this broker is the only controller of its cluster",
-        text="Roles of this node.",
+        is_allowed=lambda roles: (
+            roles in (("broker", "controller"), ("controller", "broker"), ("broker",))
+        ),
+        rule_text="broker,controller or broker; a node that is a controller alone is one of Apache "
+        "Kafka's",
+        text="Roles of this node. `broker,controller`: it is the only broker and the only "
+        "controller of its cluster. `broker`: its controllers are other nodes, those of an Apache "
+        "Kafka cluster.",
     )
     quorum_voters: tuple[str, ...] = setting(
         "controller.quorum.voters",
         default=(),
-        text="The voters of the quorum as ID@HOST:PORT. It may name this node alone, whose address "
-        "is not used.",
+        text="The voters of the quorum as ID@HOST:PORT. A broker that is its own controller may "
+        "name itself alone, and its address is not used.",
     )
     log_dirs: tuple[str, ...] = setting(
         "log.dirs",
@@ -149,8 +162,8 @@ class BrokerConfig:
     controller_listeners: tuple[str, ...] = setting(
         "controller.listener.names",
         default=(),
-        text="Names of listeners that are for controllers only, which are left out: this broker is "
-        "its own controller.",
+        text="Names of listeners that are for controllers only, which are left out. With "
+        "`process.roles=broker` the first is the listener by which controllers are reached.",
     )
     # Refused and not ignored: who sets one relies on it.
     authorizer_class_name: str = setting(
@@ -170,9 +183,10 @@ class BrokerConfig:
     replication_factor: int = setting(
         "default.replication.factor",
         default=1,
-        is_allowed=lambda count: count == 1,
-        rule_text="1, because this broker keeps one replica",
-        text="Replicas of a topic that was created without a number.",
+        low=1,
+        high=FACTOR_MAX,
+        text="Replicas of a topic that was created without a number; 1 where this broker is its "
+        "own controller, and the only one.",
     )
     auto_create_topics: bool = setting(
         "auto.create.topics.enable",
@@ -406,6 +420,8 @@ class BrokerConfig:
     """The log directories, without duplicates."""
     metadata_directory: str
     """The directory of the metadata log: one of `directories`, or one of its own."""
+    listener_name: str
+    """The name of the listener, as other brokers know it."""
     host: str
     port: int
     advertised: tuple[str, int] | None
@@ -416,10 +432,21 @@ class BrokerConfig:
     consumer_groups: ConsumerSettings
     transactions: TransactionSettings
     metadata_log: MetadataLogConfig
+    kraft: KRaftConfig
+    lifecycle: LifecycleConfig
+    metadata_fetch: MetadataFetchConfig
+    following: FollowingConfig
+    controllers: tuple[ControllerAddress, ...]
+    """The controllers to ask first; none where this broker is its own."""
     given: Mapping[str, str]
     """The settings that are not left to their defaults, as text, by name."""
     ignored: Mapping[str, str]
     """Kafka's settings that were given and have no effect here, as text, by name."""
+
+    @property
+    def has_controllers(self) -> bool:
+        """Whether other nodes are the controllers of its cluster."""
+        return self.process_roles == _BROKER_ALONE
 
     @property
     def cleaner(self) -> CleanerConfig:
@@ -439,6 +466,8 @@ class BrokerConfig:
 
 
 OWN_SETTINGS = settings_of(BrokerConfig)
+_BROKER_ALONE: Final = ("broker",)
+_OF_KRAFT: Final = frozenset(each.name for each in KRAFT_SETTINGS)
 
 
 def _as_broker_setting(topic: Setting) -> Setting:
@@ -453,6 +482,7 @@ BROKER_SETTINGS = (
     *CONSUMER_SETTINGS,
     *TRANSACTION_SETTINGS,
     *METADATA_LOG_SETTINGS,
+    *KRAFT_SETTINGS,
     *TOPIC_DEFAULT_SETTINGS,
 )
 _BY_NAME = {each.name: each for each in BROKER_SETTINGS}
@@ -477,8 +507,12 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         ConfigError: all unknown names, values out of range and invalid addresses.
     """
     faults: list[str] = []
+    is_alone = texts.get("process.roles", "").strip() != "broker"
     ignored = {
-        name: text for name, text in texts.items() if is_ignored(name) and name not in _NAMES
+        name: text
+        for name, text in texts.items()
+        # What concerns other nodes means nothing where there are none.
+        if (is_ignored(name) and name not in _NAMES) or (is_alone and name in _OF_KRAFT)
     }
     # Only those that have an effect are parsed: the others may have any value that Kafka allows.
     given = {name: text for name, text in texts.items() if name not in ignored}
@@ -488,7 +522,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         own["node_id"] = own["broker_id"]
     elif "broker.id" not in given:
         own["broker_id"] = own["node_id"]
-    (host, port), advertised = plan_addresses(
+    listener, (host, port), advertised = plan_addresses(
         own["listeners"],
         own["advertised_listeners"],
         names=ListenerNames(
@@ -497,10 +531,18 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         faults=faults,
     )
     directories = _directories(own["log_dirs"], own["log_dir"], faults)
+    kraft = KRaftConfig(**field_values(KRaftConfig, values))
+    controllers: tuple[ControllerAddress, ...] = ()
+    if not is_alone:
+        try:
+            controllers = parse_controllers(own["quorum_voters"], kraft.bootstrap_servers)
+        except ValueError as error:
+            faults.append(f"controllers of the quorum: {error}")
     config = BrokerConfig(
         **own,
         directories=directories,
         metadata_directory=_metadata_directory(directories, own["metadata_log_dir"]),
+        listener_name=listener,
         host=host,
         port=port,
         advertised=advertised,
@@ -518,6 +560,11 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         consumer_groups=ConsumerSettings(**field_values(ConsumerSettings, values)),
         transactions=TransactionSettings(**field_values(TransactionSettings, values)),
         metadata_log=MetadataLogConfig(**field_values(MetadataLogConfig, values)),
+        kraft=kraft,
+        metadata_fetch=MetadataFetchConfig(**field_values(MetadataFetchConfig, values)),
+        lifecycle=LifecycleConfig(**field_values(LifecycleConfig, values)),
+        following=FollowingConfig(**field_values(FollowingConfig, values)),
+        controllers=controllers,
         given=given,
         ignored=ignored,
     )
@@ -613,14 +660,7 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
             "You must set `node.id` to the same value as `broker.id`: they are "
             f"{config.node_id} and {config.broker_id}"
         )
-    # By their ids: the address of this node is that of its controller's listener, which there is
-    # none of.
-    voters = {each.partition("@")[0] for each in config.quorum_voters}
-    if voters - {str(config.node_id)}:
-        yield (
-            f"controller.quorum.voters: {','.join(config.quorum_voters)} is not node "
-            f"{config.node_id} alone; this broker can only be a quorum of its own"
-        )
+    yield from _quorum_faults(config)
     map_bytes_max, thread_count = config.cleaner_map_bytes_max, config.cleaner_thread_count
     if map_bytes_max < thread_count * MAP_BYTES_MIN:
         yield (
@@ -639,6 +679,41 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
             "property is set: nobody could connect"
         )
     yield from group_settings.contradictions(config.consumer_groups)
+
+
+def _quorum_faults(config: BrokerConfig) -> Iterator[str]:
+    if config.has_controllers:
+        if not config.controllers:
+            yield (
+                "controller.quorum.bootstrap.servers: with process.roles=broker it names the "
+                "controllers, as HOST:PORT"
+            )
+        if any(each.id == config.node_id for each in config.controllers):
+            yield (
+                f"controller.quorum.voters: with process.roles=broker node.id {config.node_id} is "
+                "none of the voters"
+            )
+        named = config.kraft.inter_broker_listener.upper()
+        if named and named != config.listener_name:
+            yield (
+                f"inter.broker.listener.name: {named} is not {config.listener_name}, the one "
+                "listener of this broker"
+            )
+        return
+    # By their ids: the address of this node is that of its controller's listener, which there is
+    # none of.
+    voters = {each.partition("@")[0] for each in config.quorum_voters}
+    if voters - {str(config.node_id)}:
+        yield (
+            f"controller.quorum.voters: {','.join(config.quorum_voters)} is not node "
+            f"{config.node_id} alone; this broker can only be a quorum of its own, or with "
+            "process.roles=broker a broker of another"
+        )
+    if config.replication_factor != 1:
+        yield (
+            f"default.replication.factor: it must be 1, because this broker is the only one, and "
+            f"{config.replication_factor} is given"
+        )
 
 
 def _overrides(given: Iterable[str], faults: list[str]) -> dict[str, int]:

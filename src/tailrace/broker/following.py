@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from tailrace.broker.kraft.settings import FollowingConfig
 from tailrace.broker.peers import Peers
 from tailrace.client.config import ClientConfig
 from tailrace.client.fetch_session import FetchSession, SessionRequest, Wanted
 from tailrace.client.nodes import Node
-from tailrace.config.settings import INT32_MAX, INT64_MAX, setting, settings_of
+from tailrace.config.settings import INT64_MAX
 from tailrace.errors import TailraceError
 from tailrace.model import LeaderEpoch, Offset, SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -91,70 +92,6 @@ _PASSING: Final = frozenset(
 _SESSION_LOST: Final = frozenset(
     {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH}
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowingConfig:
-    """Kafka's settings of followers; bytes and milliseconds."""
-
-    fetch_max_bytes: int = setting(
-        "replica.fetch.max.bytes",
-        default=1 << 20,
-        low=0,
-        high=INT32_MAX,
-        text="Most bytes of one partition that a follower fetches at a time; a larger batch is "
-        "fetched whole.",
-    )
-    response_max_bytes: int = setting(
-        "replica.fetch.response.max.bytes",
-        default=10 << 20,
-        low=0,
-        high=INT32_MAX,
-        text="Most bytes of one answer to a follower, for all partitions together; a larger batch "
-        "is fetched whole.",
-    )
-    min_bytes: int = setting(
-        "replica.fetch.min.bytes",
-        default=1,
-        low=0,
-        high=INT32_MAX,
-        text="Bytes that a leader waits for before it answers a follower.",
-    )
-    wait_max_ms: int = setting(
-        "replica.fetch.wait.max.ms",
-        default=500,
-        low=0,
-        high=INT32_MAX,
-        text="Longest time that a leader waits for `replica.fetch.min.bytes`; less than "
-        "`replica.lag.time.max.ms`.",
-    )
-    backoff_ms: int = setting(
-        "replica.fetch.backoff.ms",
-        default=1000,
-        low=0,
-        high=INT32_MAX,
-        text="Pause before a follower asks again after an error of a partition or of its leader.",
-    )
-    socket_timeout_ms: int = setting(
-        "replica.socket.timeout.ms",
-        default=30_000,
-        low=1,
-        high=INT32_MAX,
-        text="How long a leader may take to answer a follower, before the connection is closed; at "
-        "least `replica.fetch.wait.max.ms`.",
-    )
-    fetcher_count: int = setting(
-        "num.replica.fetchers",
-        default=1,
-        low=1,
-        high=INT32_MAX,
-        text="Accepted and reported: a follower has one connection to each leader, since all "
-        "appends are on one event loop.",
-        is_stored_only=True,
-    )
-
-
-FOLLOWING_SETTINGS: Final = settings_of(FollowingConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

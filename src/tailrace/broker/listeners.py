@@ -50,8 +50,8 @@ class ListenerNames:
 
 def plan_addresses(
     listeners: str, advertised: str, *, names: ListenerNames, faults: list[str]
-) -> tuple[Address, Address | None]:
-    """The address to listen on, and the advertised address if it differs, else None.
+) -> tuple[str, Address, Address | None]:
+    """The listener's name, the address to listen on, and the advertised one if it differs.
 
     An advertised address without a host, which is the name of this machine, has an empty one.
     Errors are appended to `faults`; ignore the addresses if there are any.
@@ -70,7 +70,7 @@ def plan_addresses(
             faults.append(
                 "listeners: no listener is for clients; add one, such as PLAINTEXT://:9092"
             )
-        return ("", 0), None
+        return "", ("", 0), None
     listener = listening[0]
     # As in Kafka the two lists belong together by name. One alone may have another name: with one
     # listener there is nothing to confuse.
@@ -79,8 +79,12 @@ def plan_addresses(
         faults.append(
             f"advertised.listeners: which of {_texts(named)} is that of {listener.text}; keep one"
         )
-        return listener.address, None
-    return listener.address, _advertised(chosen[0], faults) if chosen else None
+        return listener.name, listener.address, None
+    return (
+        listener.name,
+        listener.address,
+        _advertised(chosen[0], faults) if chosen else None,
+    )
 
 
 def parse_address(text: str) -> Address:

@@ -14,8 +14,8 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
+from tailrace.cluster.state import ClusterState
 from tailrace.errors import StorageError
 from tailrace.model import TopicPartition
 from tailrace.replication.replicas import Replicas
@@ -56,8 +56,10 @@ class Loading:
         self._done_bytes = 0
         self._is_given_up = False
 
-    async def open_all(self, controller: Controller) -> None:
+    async def open_all(self, cluster: ClusterState, *, node_id: int | None = None) -> None:
         """Open every partition of the image; those that cannot be opened are set offline.
+
+        With `node_id` only those of which this node has a replica.
 
         Those without a folder are created, unless a directory that may have it is out of service.
 
@@ -65,9 +67,13 @@ class Loading:
             DirectoryError: a folder is of another topic.
         """
         queues: dict[DirectoryLogs | None, list[_QueuedPartition]] = {}
-        for topic in controller.image.topics.values():
-            config = log_config(topic.configs, controller.defaults.configs)
+        is_shared = node_id is not None
+        for topic in cluster.image.topics.values():
+            config = log_config(topic.configs, cluster.defaults.configs)
+            states = cluster.metadata.topics[topic.topic_id].partitions if is_shared else {}
             for number in topic.partitions:
+                if is_shared and node_id not in states[number].replicas:
+                    continue
                 partition = TopicPartition(topic.name, number)
                 one = _QueuedPartition(partition=partition, topic=topic, config=config)
                 queues.setdefault(self._logs.directory_of(partition), []).append(one)
@@ -82,7 +88,7 @@ class Loading:
             # New folders are created one after the other: each goes where the fewest logs are.
             count = min(self._thread_count, len(queue)) if home is not None else 1
             workers += [
-                asyncio.ensure_future(self._work(controller, home, rest)) for _ in range(count)
+                asyncio.ensure_future(self._work(cluster, home, rest)) for _ in range(count)
             ]
         # Wait for all, also after a failure: a log must not be closed while a thread opens it.
         results = await asyncio.gather(*workers, return_exceptions=True)
@@ -94,7 +100,7 @@ class Loading:
                 raise result
 
     async def _work(
-        self, controller: Controller, home: DirectoryLogs | None, rest: Iterator[_QueuedPartition]
+        self, cluster: ClusterState, home: DirectoryLogs | None, rest: Iterator[_QueuedPartition]
     ) -> None:
         for one in rest:
             if self._is_given_up:
@@ -116,9 +122,9 @@ class Loading:
                 raise
             # Its settings may have changed while a thread has opened it. Here, on the loop, where
             # they change, none can be missed.
-            topic = controller.image.topics[one.partition.topic]
+            topic = cluster.image.topics[one.partition.topic]
             if topic is not one.topic:
-                log.config = log_config(topic.configs, controller.defaults.configs)
+                log.config = log_config(topic.configs, cluster.defaults.configs)
             self._replicas.add(log)
             self._done_count += 1
             self._done_bytes += log.size

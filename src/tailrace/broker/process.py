@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 
-from tailrace.broker.broker import start_broker
 from tailrace.broker.config import BrokerConfig
+from tailrace.broker.start import start_broker
 from tailrace.broker.wiring import load_handler
 from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.protocol.apis import APIS, ApiKey
@@ -16,7 +16,6 @@ from tailrace.runtime.files import raise_descriptor_limit
 from tailrace.runtime.memory import claim_process, freeze_objects, keep_large_buffers
 from tailrace.runtime.system import Runtime
 from tailrace.runtime.threads import Threads
-from tailrace.storage.manager import end_reason
 
 SWITCH_INTERVAL_S = 0.0002
 """Python's default of 5 ms, waited for four times in a request, would add 20 ms to each request
@@ -81,7 +80,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
             f"the stop was not orderly ({error}); the next start recovers"
         ) from error
     if broker.failed.is_set():
-        raise DirectoryError(f"stopped: {end_reason(broker.logs)}")
+        raise DirectoryError(f"stopped: {broker.end_reason}")
 
 
 async def _load_ahead(threads: Threads) -> None:

@@ -8,7 +8,7 @@ kraft.Membership     other nodes: this one follows their metadata log, and asks 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from tailrace.cluster import bootstrap
@@ -22,7 +22,12 @@ from tailrace.model import ProducerId, TopicPartition
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.system import Runtime
 from tailrace.server.dispatch import Dispatch
+from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import LogManager, locked_directories
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import RunningBroker
+    from tailrace.broker.transaction_peers import TransactionPeers
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +38,20 @@ METADATA_TIDY_S = 60.0
 class Quorum(Protocol):
     """The keeper of the cluster's state; called on the event loop but for `leave`."""
 
-    cluster: ClusterState
-    """The state as this node knows it."""
-    controller: Controller | None
-    """Changes the state in this process; None: other nodes do."""
+    @property
+    def cluster(self) -> ClusterState:
+        """The state as this node knows it."""
+        ...
+
+    @property
+    def controller(self) -> Controller | None:
+        """The one that changes the state in this process; None: other nodes do."""
+        ...
+
+    @property
+    def transaction_peers(self) -> "TransactionPeers | None":
+        """The other brokers, where there may be some."""
+        ...
 
     def new_id(self) -> UUID:
         """A random id, never zero."""
@@ -58,8 +73,12 @@ class Quorum(Protocol):
         """The dispatch with the requests that other nodes answer, if there are any."""
         ...
 
-    def started(self, endpoint: Endpoint) -> None:
-        """The broker accepts requests."""
+    def started(self, broker: "RunningBroker") -> None:
+        """The broker accepts requests, and its coordinators hear of leaderships."""
+        ...
+
+    def directory_failed(self, directory: DirectoryLogs) -> None:
+        """A log directory has gone out of service, with its partitions."""
         ...
 
     async def before_stop(self) -> None:
@@ -96,6 +115,7 @@ class OwnQuorum:
     ) -> None:
         self.cluster: ClusterState = controller
         self.controller: Controller | None = controller
+        self.transaction_peers: TransactionPeers | None = None
         self.new_id = controller.new_id
         self._controller = controller
         self._logs = logs
@@ -120,11 +140,15 @@ class OwnQuorum:
     def wrap(self, dispatch: Dispatch) -> Dispatch:
         return dispatch
 
-    def started(self, endpoint: Endpoint) -> None:
+    def started(self, broker: "RunningBroker") -> None:
         # Beside serving: clients need no registration, and a slow device would hold up the start.
+        endpoint = Endpoint(*broker.endpoint)
         registering = self._runtime.threads.run(lambda: self._register(endpoint))
         self._registering = asyncio.ensure_future(registering)
         self._task = asyncio.ensure_future(self._keep_metadata(self._registering))
+
+    def directory_failed(self, directory: DirectoryLogs) -> None:
+        """Do nothing: nobody else could lead its partitions."""
 
     async def before_stop(self) -> None:
         """Do nothing: there is no other broker."""

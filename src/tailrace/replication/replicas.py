@@ -84,12 +84,18 @@ class Replicas:
         self.on_isr_change: Callable[[Partition, IsrChange], None] = lambda _, __: None
         """Called with what a partition proposes to the controller; the answer goes to its `confirm`
         or `reject`."""
+        self.on_placed: Callable[[Log], None] = lambda _: None
+        """Called with a log that is served from now on, also after a move to another directory."""
         self.on_rolled: Callable[[Log], None] = lambda _: None
         """Called with a log that has rolled a new segment."""
 
     def get(self, name: TopicPartition) -> Partition | None:
         """A partition in either role, or None; an offline one refuses every call."""
         return self._partitions.get(name)
+
+    def names(self) -> tuple[TopicPartition, ...]:
+        """All partitions whose logs are open, in either role."""
+        return tuple(self._partitions)
 
     def is_offline(self, name: TopicPartition) -> bool:
         """Whether the partition cannot be served, for want of its log directory."""
@@ -159,6 +165,7 @@ class Replicas:
             propose=self._propose,
         )
         state = self._assigned.pop(name, None)
+        self.on_placed(log)
         if self._cluster is None:
             self.on_led(name)
         elif state is not None:
@@ -220,6 +227,7 @@ class Replicas:
         home, partition = self._logs.home_of(log), self._partitions[name]
         log.on_rolled = self._note_rolled
         partition.exchange(log, on_failure=lambda error: self._logs.fail(home, error))
+        self.on_placed(log)
 
     @contextmanager
     def holding(self, name: TopicPartition) -> Iterator[None]:

@@ -223,19 +223,25 @@ class OpenedDirectories:
 
 
 def open_log_directories(
-    files: Files, paths: Sequence[str], *, node_id: int, chance: random.Random
+    files: Files,
+    paths: Sequence[str],
+    *,
+    node_id: int,
+    chance: random.Random,
+    cluster_id: str | None = None,
 ) -> OpenedDirectories:
     """Lock several directories of one node and one cluster; new ones join the others' cluster.
 
-    The first has the cluster's metadata log. Another one that the device refuses is left out. Its
-    partitions must not be created in another directory.
+    Where none has a cluster, it is `cluster_id`, or a new one. The first has the cluster's metadata
+    log. Another one that the device refuses is left out. Its partitions must not be created in
+    another directory.
 
     Raises:
         UnusableDirectoryError: the device refuses the first.
         DirectoryError: one is locked, belongs to another node or cluster, or is given twice. None
             stays locked then.
     """
-    cluster_id = _known_cluster_id(files, paths)
+    cluster_id = known_cluster_id(files, paths) or cluster_id
     usable: list[LogDirectory] = []
     left_out: dict[str, str] = {}
     try:
@@ -267,7 +273,7 @@ def open_log_directories(
     return OpenedDirectories(usable=tuple(usable), left_out=left_out)
 
 
-def _known_cluster_id(files: Files, paths: Sequence[str]) -> str | None:
+def known_cluster_id(files: Files, paths: Sequence[str]) -> str | None:
     """The cluster of the first directory that has one.
 
     A directory that cannot be read is skipped; opening it raises the error.

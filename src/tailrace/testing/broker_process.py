@@ -13,8 +13,9 @@ from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, cast
 
-from tailrace.broker.broker import RunningBroker, start_broker
+from tailrace.broker.broker import RunningBroker
 from tailrace.broker.config import broker_config
+from tailrace.broker.start import start_broker
 from tailrace.errors import FatalError
 from tailrace.protocol.apis import api_of
 from tailrace.protocol.errors import ErrorCode

@@ -13,6 +13,7 @@ is perfect; `move`, `restart`, `kill`, `cut_off`, `hold_commits` and `script` ca
     Fetch, FetchSnapshot            the log, to observers
     BrokerRegistration, Heartbeat, AlterPartition, AllocateProducerIds, AssignReplicasToDirs
     Envelope                        what brokers forward for clients; also by itself
+    DescribeCluster                 the cluster's id alone
 
 Requests of a connection are answered one after the other, as by Kafka.
 
@@ -62,6 +63,10 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from tailrace.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from tailrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.protocol.messages.fetch_snapshot import FetchSnapshotRequest
@@ -77,8 +82,11 @@ logger = logging.getLogger(__name__)
 
 KNOWN: Final = {**APIS, **BETWEEN_NODES}
 SERVED: Final = frozenset(
-    {ApiKey.API_VERSIONS, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.ENVELOPE, *ANSWERED}
-)
+    {
+        ApiKey.API_VERSIONS, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.ENVELOPE,
+        ApiKey.DESCRIBE_CLUSTER, *ANSWERED,
+    }
+)  # fmt: skip
 """The APIs of a node."""
 FIRST_ID: Final = 100
 """Id of the first controller, apart from those of brokers."""
@@ -384,6 +392,10 @@ class ScriptedController:
                 return snapshot_answer(self, node.id, request)
             case EnvelopeRequest():
                 return await self._envelope(node, request)
+            case DescribeClusterRequest():
+                return DescribeClusterResponse(
+                    cluster_id=self.cluster_id, controller_id=self.leader_id
+                )
         if api.key is ApiKey.API_VERSIONS:
             return self._versions()
         return await self._change(node, api, request, version=version)

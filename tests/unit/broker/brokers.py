@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tailrace.broker.broker import RunningBroker, start_broker
+from tailrace.broker.broker import RunningBroker
 from tailrace.broker.config import broker_config
+from tailrace.broker.start import start_broker
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.create_topics import (

@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from tailrace.broker.following import Following, FollowingConfig
+from tailrace.broker.following import Following
+from tailrace.broker.kraft.settings import FollowingConfig
 from tailrace.client.config import ClientConfig
 from tailrace.client.nodes import Node
 from tailrace.model import LeaderEpoch, TopicPartition

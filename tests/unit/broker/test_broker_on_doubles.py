@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
+from tailrace.broker.start import start_broker
 from tailrace.cluster.beginning import FIRST_PRODUCER_ID
 from tailrace.errors import DirectoryError
 from tailrace.model import TopicPartition

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
+from tailrace.broker.start import start_broker
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode

@@ -12,6 +12,7 @@ import tailrace.records
 import tailrace.replication
 import tailrace.storage
 from tailrace.cluster.control.state import RefusedError
+from tailrace.cluster.metadata.observer import DivergedError, LeaderContradictionError
 from tailrace.cluster.metadata.proof import LostMetadataError
 from tailrace.errors import (
     ConfigError,
@@ -37,8 +38,8 @@ NOT_MET = {
     MissingExtraError,
     # `plan_append` answers it as InvalidRecordError.
     UnsupportedMagicError,
-    # Followers ask again.
-    EarlyBatchError, MisplacedAnswerError,
+    # Followers and observers ask again, or end.
+    EarlyBatchError, MisplacedAnswerError, LeaderContradictionError, DivergedError,
     # Has the code with it, and no handler meets it: it is the scripted controller's.
     RefusedError,
 }  # fmt: skip

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
 from tailrace.broker.loading import Loading
+from tailrace.broker.start import start_broker
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.config_changes import ConfigChange
 from tailrace.cluster.controller import Controller

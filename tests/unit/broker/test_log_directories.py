@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tailrace.broker.broker import RunningBroker, start_broker
+from tailrace.broker.broker import RunningBroker
 from tailrace.broker.config import broker_config
+from tailrace.broker.start import start_broker
 from tailrace.errors import ConfigError, DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
+from tailrace.broker.start import start_broker
 from tailrace.cluster.bootstrap import FILE as BOOTSTRAP
 from tailrace.cluster.metadata.proof import METADATA_FOLDER
 from tailrace.errors import DirectoryError

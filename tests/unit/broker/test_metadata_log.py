@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
+from tailrace.broker.start import start_broker
 from tailrace.cluster.image import TOPIC_RESOURCE
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import MetadataImage

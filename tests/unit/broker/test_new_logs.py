@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
+from tailrace.broker.start import start_broker
 from tailrace.handlers.create_topics import PARTITIONS_AT_ONCE
 from tailrace.model import OFFSETS_TOPIC, TopicPartition
 from tailrace.protocol.apis import ApiKey

@@ -74,7 +74,6 @@ def test_settings_without_effect_are_named() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("process.roles", "broker", "must be broker,controller"),
         ("process.roles", "controller", "must be broker,controller"),
         ("controller.quorum.voters", "7@a:1,8@b:1", "is not node 7 alone"),
         ("controller.quorum.voters", "8@b:1", "is not node 7 alone"),
@@ -93,6 +92,50 @@ def test_a_node_of_a_larger_quorum_is_refused(name: str, value: str, told: str) 
         ).node_id
         == 7
     )
+
+
+OF_A_CLUSTER = {
+    "log.dirs": "data", "process.roles": "broker", "node.id": "7",
+    "controller.quorum.bootstrap.servers": "one:9093,[::2]:9094", "broker.rack": "b",
+    "inter.broker.listener.name": "INSIDE", "listeners": "INSIDE://:9092",
+    "listener.security.protocol.map": "INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "controller.listener.names": "CONTROLLER", "default.replication.factor": "3",
+}  # fmt: skip
+
+
+def test_a_broker_of_a_cluster_names_its_controllers() -> None:
+    """By addresses or as voters; what concerns other brokers has an effect with this role alone."""
+    config = broker_config(OF_A_CLUSTER)
+    assert config.has_controllers
+    assert config.controllers == ((-1, "one", 9093), (-2, "::2", 9094))
+    assert (config.listener_name, config.lifecycle.rack, config.ignored) == ("INSIDE", "b", {})
+    assert config.topic_defaults.replication_factor == 3
+    named = broker_config(OF_A_CLUSTER | {"controller.quorum.voters": "1@one:9093"})
+    assert named.controllers[0] == (1, "one", 9093)
+    alone = broker_config(
+        OF_A_CLUSTER | {"process.roles": "broker,controller", "default.replication.factor": "1"}
+    )
+    assert not alone.has_controllers
+    assert alone.controllers == ()
+    assert set(alone.ignored) == {
+        "controller.quorum.bootstrap.servers", "broker.rack", "inter.broker.listener.name",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("controller.quorum.bootstrap.servers", "", "names the controllers, as HOST:PORT"),
+        ("controller.quorum.bootstrap.servers", "one", "'one' is not HOST:PORT"),
+        ("controller.quorum.voters", "one:9093", "'one:9093' is not ID@HOST:PORT"),
+        ("controller.quorum.voters", "7@one:9093", "node.id 7 is none of the voters"),
+        ("inter.broker.listener.name", "OUTSIDE", "OUTSIDE is not INSIDE, the one listener"),
+    ],
+)
+def test_a_broker_that_cannot_reach_its_cluster_is_told(name: str, value: str, told: str) -> None:
+    """Each is one sentence that names the setting."""
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        broker_config(OF_A_CLUSTER | {name: value})
 
 
 def test_a_file_from_the_time_of_zookeeper_is_taken() -> None:
@@ -124,7 +167,7 @@ def test_either_number_of_a_node_is_the_other_too(name: str) -> None:
         ("process.role", "broker", "process.role: no such setting; did you mean process.roles?"),
         ("num.partition", "3", "num.partition: no such setting; did you mean num.partitions?"),
         ("retention.ms", "3", "it is of a topic; for all topics it is log.retention.ms"),
-        ("default.replication.factor", "3", "it must be 1, because this broker keeps one replica"),
+        ("default.replication.factor", "3", "it must be 1, because this broker is the only one"),
         ("broker.id", "-1", "broker.id: -1 is out of range (0 to 2147483647)"),
         ("connections.max.idle.ms", "0", "it must be 1 or more, or negative"),
         ("authorizer.class.name", "A", "empty, because this broker lets every client do everyth"),

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import pytest
 
-from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
+from tailrace.broker.start import start_broker
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse

@@ -30,6 +30,7 @@ from typing import Final
 from uuid import UUID
 
 from tailrace.broker.kraft.channel import ControllerChannel, NoControllerError
+from tailrace.broker.kraft.settings import LifecycleConfig
 from tailrace.client.errors import (
     AuthenticationError,
     ClosedAdminError,
@@ -37,7 +38,6 @@ from tailrace.client.errors import (
     error_words,
 )
 from tailrace.cluster.metadata.features import FEATURES, KRAFT_VERSION, KRAFT_VERSIONS, Feature
-from tailrace.config.settings import INT32_MAX, INT64_MAX, setting, settings_of
 from tailrace.errors import FatalError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.broker_heartbeat import (
@@ -61,47 +61,6 @@ SHUTDOWN_PAUSE_S: Final = 0.05
 """Pause after the first answer of a controlled shutdown: a few leaders are elected by then."""
 SHUTDOWN_TIMEOUT_S: Final = 300.0
 """Longest time of a controlled shutdown; a constant in Kafka too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LifecycleConfig:
-    """Kafka's settings of a broker's registration; milliseconds."""
-
-    registration_timeout_ms: int = setting(
-        "initial.broker.registration.timeout.ms",
-        default=60_000,
-        low=0,
-        high=INT32_MAX,
-        text="How long a start waits until a controller has registered the broker.",
-    )
-    heartbeat_interval_ms: int = setting(
-        "broker.heartbeat.interval.ms",
-        default=2000,
-        low=1,
-        high=INT32_MAX,
-        text="Time between heartbeats to the active controller.",
-    )
-    directory_failure_timeout_ms: int = setting(
-        "log.dir.failure.timeout.ms",
-        default=30_000,
-        low=1,
-        high=INT64_MAX,
-        text="The broker stops if it cannot tell the controllers within this time that a log "
-        "directory has failed.",
-    )
-    rack: str = setting(
-        "broker.rack",
-        default="",
-        text="Rack of the broker, for the placement of replicas and for fetches from the nearest.",
-    )
-    controlled_shutdown: bool = setting(
-        "controlled.shutdown.enable",
-        default=True,
-        text="Whether a broker that stops has others become leaders of its partitions first.",
-    )
-
-
-LIFECYCLE_SETTINGS: Final = settings_of(LifecycleConfig)
 
 
 class BrokerState(IntEnum):

@@ -31,6 +31,7 @@ from itertools import cycle
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from tailrace.broker.kraft.settings import MetadataFetchConfig
 from tailrace.broker.peers import Peers
 from tailrace.client.errors import (
     RemoteRetriableError,
@@ -53,7 +54,6 @@ from tailrace.cluster.metadata.observer import (
     ObserverLog,
 )
 from tailrace.cluster.metadata.snapshot_download import SnapshotDownload
-from tailrace.config.settings import INT32_MAX, setting
 from tailrace.errors import (
     CorruptionError,
     FatalError,
@@ -104,40 +104,6 @@ _ASK_AGAIN: Final = (
     UnsupportedBrokerError,
 )
 """Errors after which another server, or the same one later, may do better."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class MetadataFetchConfig:
-    """Kafka's settings of requests to the quorum."""
-
-    request_timeout_ms: int = setting(
-        "controller.quorum.request.timeout.ms",
-        default=2000,
-        low=1,
-        high=INT32_MAX,
-        text="Time after which a controller that has not answered counts as lost.",
-    )
-    retry_backoff_ms: int = setting(
-        "controller.quorum.retry.backoff.ms",
-        default=20,
-        low=1,
-        high=INT32_MAX,
-        text="First pause before a controller is asked again; it grows up to a second.",
-    )
-    bytes_max: int = setting(
-        "controller.quorum.fetch.max.bytes",
-        default=1 << 20,
-        low=1,
-        high=INT32_MAX,
-        text="Most bytes of the metadata log in an answer; one batch may be larger.",
-    )
-    snapshot_bytes_max: int = setting(
-        "controller.quorum.fetch.snapshot.max.bytes",
-        default=1 << 20,
-        low=1,
-        high=INT32_MAX,
-        text="Most bytes of a snapshot of the metadata log in an answer.",
-    )
 
 
 class Observer(NamedTuple):

@@ -13,7 +13,7 @@ records came, so that a snapshot which was read is written again alike.
 import uuid
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tailrace.values import dataclass, field
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         UserScramCredentialRecord,
     )
 
+
+T = TypeVar("T")
 
 METADATA_VERSION = "metadata.version"
 """Name of the feature whose level says which records and versions may be written."""
@@ -65,6 +67,19 @@ class ImageChange(NamedTuple):
     """Owners of settings that were set or removed; None: look at all of them."""
     features: bool
     """Whether a level has changed."""
+
+    def with_later(self, later: "ImageChange") -> "ImageChange":
+        """Both changes, one after the other, as one."""
+        return ImageChange(
+            topics=_both(self.topics, later.topics),
+            brokers=self.brokers or later.brokers,
+            configs=_both(self.configs, later.configs),
+            features=self.features or later.features,
+        )
+
+
+def _both(one: frozenset[T] | None, other: frozenset[T] | None) -> frozenset[T] | None:
+    return None if one is None or other is None else one | other
 
 
 EVERYTHING_CHANGED: Final = ImageChange(topics=None, brokers=True, configs=None, features=True)

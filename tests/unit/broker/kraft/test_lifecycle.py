@@ -13,11 +13,11 @@ from tailrace.broker.kraft.channel import ControllerChannel, Controllers
 from tailrace.broker.kraft.lifecycle import (
     BrokerState,
     Lifecycle,
-    LifecycleConfig,
     Registration,
     RegistrationError,
     previous_epoch,
 )
+from tailrace.broker.kraft.settings import LifecycleConfig
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.broker_heartbeat import (

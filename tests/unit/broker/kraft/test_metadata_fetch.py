@@ -11,10 +11,10 @@ import pytest
 
 from tailrace.broker.kraft.metadata_fetch import (
     MetadataFetch,
-    MetadataFetchConfig,
     Observer,
     OtherClusterError,
 )
+from tailrace.broker.kraft.settings import MetadataFetchConfig
 from tailrace.broker.peers import Peers
 from tailrace.client.config import ClientConfig
 from tailrace.client.nodes import Node

@@ -1,0 +1,191 @@
+"""`Applying`: brings the replicas of this broker to each image that the metadata log leads to.
+
+    publish(image) ─► what has changed ─► removed    closed before the image is shown
+                                      ├─► led        served in the new epoch
+                                      ├─► followed   fetched from their leader
+                                      └─► settings   of logs, of this broker
+
+Kafka's BrokerMetadataPublisher and ReplicaManager.applyDelta. One image after the other; those that
+come meanwhile are taken together, since only the last one counts.
+
+After a crash: the next start makes the same of the image that it finds.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
+from uuid import UUID
+
+from tailrace.broker.following import Following
+from tailrace.broker.kraft.directory_reports import DirectoryReports
+from tailrace.broker.kraft.replica_changes import AssignedReplica, replica_changes
+from tailrace.client.nodes import Node
+from tailrace.cluster.image import TOPIC_RESOURCE
+from tailrace.cluster.metadata.image import (
+    BROKER_RESOURCE,
+    ImageChange,
+    MetadataImage,
+)
+from tailrace.cluster.state import FollowedCluster
+from tailrace.replication.partition import Partition
+from tailrace.replication.replicas import Replicas
+from tailrace.runtime.slices import Slices
+from tailrace.runtime.system import Runtime
+from tailrace.storage.config import LogConfig
+from tailrace.storage.log import Log
+from tailrace.storage.manager import LogManager
+from tailrace.values import dataclass
+
+logger = logging.getLogger(__name__)
+
+
+class _Published(NamedTuple):
+    """The newest image, and all that has changed since the one that was taken."""
+
+    image: MetadataImage
+    change: ImageChange
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedTo:
+    """The parts of a broker that images are applied to."""
+
+    cluster: FollowedCluster
+    replicas: Replicas
+    following: Following
+    reports: DirectoryReports
+    logs: LogManager
+    log_config: Callable[[str], LogConfig | None]
+    """The settings of a topic's logs, by the image that is shown."""
+    use_settings: Callable[[], Awaitable[None]]
+    """Has the broker use the changes of settings that the shown image has."""
+
+
+class Applying:
+    """Takes images in their order; on the event loop."""
+
+    def __init__(self, broker: AppliedTo, runtime: Runtime) -> None:
+        self._broker = broker
+        self._runtime = runtime
+        self._published: _Published | None = None
+        self._news = asyncio.Event()
+        broker.replicas.on_followed = self._fetch
+        broker.replicas.on_placed = self._report_directory
+
+    def publish(self, image: MetadataImage, change: ImageChange, offset: int) -> None:
+        """Take an image; `change` is what differs from the one before."""
+        before = self._published
+        if before is not None:
+            change = before.change.with_later(change)
+        self._published = _Published(image, change, offset)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Apply images until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            published, self._published = self._published, None
+            if published is not None:
+                await self._apply(published)
+
+    async def _apply(self, published: _Published) -> None:
+        broker, cluster = self._broker, self._broker.cluster
+        image, change, offset = published
+        changes = replica_changes(
+            cluster.metadata, image, node_id=cluster.node_id, topics=change.topics
+        )
+        slices = Slices()
+        broker.following.stop(changes.removed)
+        for name in changes.removed:
+            # A log that is being made would appear after its partition is gone.
+            await broker.replicas.new_logs.forget(name)
+        # In one step: another topic of the same name must not be found with the old log.
+        rests = [
+            broker.replicas.close(name, unique_id=self._new_id().hex) for name in changes.removed
+        ]
+        cluster.publish(image, change, offset=offset)
+        if rests:
+            await self._runtime.threads.run(lambda: _do_all(rests))
+        await self._configure(change, slices)
+        broker.following.stop(each.name for each in changes.led)
+        for each in (*changes.led, *changes.followed):
+            self.assign(each)
+            await slices.turn()
+        if change.brokers:
+            await self._fetch_all(slices)
+
+    def assign(self, replica: AssignedReplica) -> None:
+        """Lead or follow a partition as the shown image says."""
+        broker = self._broker
+        config = broker.log_config(replica.name.topic)
+        assert config is not None, "the image has the topic"
+        broker.replicas.assign(replica.name, replica.topic_id, replica.state, config=config)
+        partition = broker.replicas.get(replica.name)
+        # Also where it was followed before, in the same epoch: the leader may be gone, or be back.
+        if partition is not None and not partition.is_leader:
+            self._fetch(partition)
+
+    def _fetch(self, partition: Partition) -> None:
+        """Fetch a partition from its leader, if that is alive."""
+        cluster, name = self._broker.cluster, partition.name
+        topic = cluster.image.topics.get(name.topic)
+        endpoint = None
+        if topic is not None and partition.leader_id >= 0:
+            endpoint = cluster.endpoint(partition.leader_id)
+        if topic is None or endpoint is None:
+            # As Kafka: nothing is fetched until an image has a leader that is alive.
+            self._broker.following.stop([name])
+            return
+        self._broker.following.follow(
+            partition,
+            topic_id=topic.topic_id,
+            leader=Node(partition.leader_id, endpoint.host, endpoint.port),
+            epoch=partition.leader_epoch,
+        )
+
+    async def _fetch_all(self, slices: Slices) -> None:
+        # A broker that comes back, or at another address, is fetched from again, also where it has
+        # led in this epoch before.
+        for name in self._broker.replicas.names():
+            partition = self._broker.replicas.get(name)
+            if partition is not None and not partition.is_leader:
+                self._fetch(partition)
+            await slices.turn()
+
+    async def _configure(self, change: ImageChange, slices: Slices) -> None:
+        broker = self._broker
+        if change.configs is None:
+            await broker.use_settings()
+            await broker.replicas.configure_all(broker.log_config)
+            return
+        if any(each.type == BROKER_RESOURCE for each in change.configs):
+            await broker.use_settings()
+        for each in change.configs:
+            config = broker.log_config(each.name) if each.type == TOPIC_RESOURCE else None
+            if config is not None:
+                broker.replicas.configure(each.name, config)
+                await slices.turn()
+
+    def _report_directory(self, log: Log) -> None:
+        """Tell the controllers where a replica is, if they have it elsewhere (KIP-858)."""
+        broker, name = self._broker, log.partition
+        state = broker.cluster.partition(name)
+        topic = broker.cluster.image.topics.get(name.topic)
+        node_id = broker.cluster.node_id
+        if state is None or topic is None or node_id not in state.replicas:
+            return
+        directory = broker.logs.home_of(log).directory.directory_id
+        assigned = dict(zip(state.replicas, state.directories, strict=False)).get(node_id)
+        if assigned != directory:
+            broker.reports.assign(name, topic.topic_id, directory)
+
+    def _new_id(self) -> UUID:
+        return UUID(int=self._runtime.chance.getrandbits(128), version=4)
+
+
+def _do_all(rests: Iterable[Callable[[], None]]) -> None:
+    for rest in rests:
+        rest()

@@ -1,0 +1,440 @@
+"""`Membership`: a broker's place in a cluster whose controllers are other nodes; see `Quorum`.
+
+    join        follow the metadata log, register, wait until both have met
+    began       apply each image from the first one on, ask to be unfenced
+    before_stop have others lead this broker's partitions (controlled shutdown)
+    stop        follow and ask no more
+
+The order is that of Kafka's BrokerServer: logs are opened by an image that has this broker's own
+registration, so that whatever the controllers have decided for a broker that comes back is in it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self
+from uuid import UUID
+
+from tailrace.broker.config import BrokerConfig
+from tailrace.broker.following import Following
+from tailrace.broker.kraft.applying import AppliedTo, Applying
+from tailrace.broker.kraft.channel import ControllerChannel, Controllers
+from tailrace.broker.kraft.directory_reports import DirectoryReports
+from tailrace.broker.kraft.forwarding import Forwarding
+from tailrace.broker.kraft.isr_changes import IsrAnswer, IsrChanges
+from tailrace.broker.kraft.lifecycle import Lifecycle, Registration, previous_epoch
+from tailrace.broker.kraft.metadata_fetch import MetadataFetch, Observer
+from tailrace.broker.kraft.producer_ids import ProducerIds
+from tailrace.broker.kraft.replica_changes import assigned_replicas
+from tailrace.broker.kraft.topic_creation import TopicCreation
+from tailrace.broker.peers import Peers
+from tailrace.broker.transaction_peers import TransactionPeers
+from tailrace.client.config import ClientConfig
+from tailrace.client.errors import error_words
+from tailrace.client.nodes import Node
+from tailrace.cluster.metadata.folder import MetadataFolder
+from tailrace.cluster.metadata.image import EVERYTHING_CHANGED, ImageChange, MetadataImage
+from tailrace.cluster.metadata.observer import ObserverLog, open_observer_log
+from tailrace.cluster.records import Endpoint
+from tailrace.cluster.state import FollowedCluster
+from tailrace.cluster.topic_rules import NewTopic
+from tailrace.errors import DirectoryError, StorageError, TailraceError
+from tailrace.model import ProducerId, TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.broker_registration import Listener
+from tailrace.protocol.messages.create_topics import CreateTopicsResponse
+from tailrace.protocol.messages.describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from tailrace.replication.leadership import IsrChange, Rejection
+from tailrace.replication.partition import ClusterView, Partition
+from tailrace.replication.replicas import Replicas
+from tailrace.runtime.system import Runtime
+from tailrace.server.dispatch import Dispatch
+from tailrace.storage.directories import unusable
+from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.manager import LogManager
+from tailrace.values import replace
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import RunningBroker
+    from tailrace.cluster.controller import Controller
+
+logger = logging.getLogger(__name__)
+
+OF_CONTROLLERS: Final = 2
+"""The type of a DescribeCluster that controllers answer (KIP-919)."""
+PLAINTEXT: Final = 0
+"""Kafka's number of the security protocol."""
+
+
+CREATION_TIMEOUT_MS: Final = 30_000
+"""Longest wait for a topic that a client misses, as Kafka's `request.timeout.ms`."""
+
+
+class Membership:
+    """One broker of a cluster, from the opening of its directories to the end; see `Quorum`."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        *,
+        cluster_id: str,
+        logs: LogManager,
+        log: ObserverLog,
+    ) -> None:
+        self.controller: Controller | None = None
+        self.cluster = FollowedCluster(
+            config.node_id,
+            defaults=config.topic_defaults,
+            listener=config.listener_name,
+            kraft_version=lambda: log.kraft_version,
+        )
+        self.replicas = Replicas(
+            logs,
+            runtime.threads,
+            cluster=ClusterView(
+                node_id=config.node_id,
+                brokers=self.cluster,
+                has_partition=lambda name: self.cluster.partition(name) is not None,
+                clock=runtime.clock,
+                lag_ms=config.kraft.lag_ms,
+            ),
+        )
+        self._config = config
+        self._runtime = runtime
+        self._cluster_id = cluster_id
+        self._logs = logs
+        self._log = log
+        self._client = ClientConfig(client_id=f"broker-{config.node_id}")
+        self._controllers = Controllers([Node(*each) for each in config.controllers])
+        self._metadata_peers = Peers(
+            replace(self._client, client_id=f"raft-client-{config.node_id}"), runtime
+        )
+        self._channels = [
+            ControllerChannel(self._controllers, self._client, runtime) for _ in range(4)
+        ]
+        # A heartbeat must not wait for a request that takes long, nor a change of the ISR.
+        self._beats, self._isr_channel, self._channel, forwards = self._channels
+        self._forwarding = Forwarding(self._controllers, forwards, runtime.threads)
+        self.transaction_peers: TransactionPeers | None = TransactionPeers(
+            self.cluster,
+            to_leaders=Peers(self._client, runtime),
+            to_coordinators=Peers(self._client, runtime),
+        )
+        self._producer_ids = ProducerIds(
+            self._channel, broker_id=config.node_id, broker_epoch=self._broker_epoch
+        )
+        self._creation = TopicCreation(
+            lambda request: self._channel.ask(
+                request, CreateTopicsResponse, timeout_ms=CREATION_TIMEOUT_MS
+            ),
+            partition_count=int(config.given.get("num.partitions", -1)),
+            replication_factor=int(config.given.get("default.replication.factor", -1)),
+            timeout_ms=CREATION_TIMEOUT_MS,
+        )
+        self._isr_changes = IsrChanges(
+            self._isr_channel, broker_id=config.node_id, broker_epoch=self._broker_epoch
+        )
+        self._reports = DirectoryReports(
+            self._channel,
+            broker_id=config.node_id,
+            broker_epoch=self._broker_epoch,
+            is_replica=self._is_replica,
+            chance=runtime.chance,
+        )
+        self._fetch = MetadataFetch(
+            log,
+            self._metadata_peers,
+            runtime,
+            config=config.metadata_fetch,
+            observer=Observer(
+                config.node_id, cluster_id, logs.metadata_home.directory.directory_id
+            ),
+            servers=[Node(*each) for each in config.controllers],
+            publish=self._published,
+        )
+        self._fetch.on_leader = self._controllers.tell
+        self._newest = (MetadataImage(), -1)
+        """The newest image, and its offset."""
+        self._lifecycle: Lifecycle | None = None
+        self._applying: Applying | None = None
+        self._following: Following | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._on_failed: Callable[[str], None] = lambda _: None
+        self.replicas.on_isr_change = self._propose
+
+    @classmethod
+    def open(
+        cls, config: BrokerConfig, runtime: Runtime, *, cluster_id: str, logs: LogManager
+    ) -> Self:
+        """Open the metadata log, which is followed from `join` on.
+
+        Raises:
+            DirectoryError: the node is a voter of its quorum, the log is of a later release, or the
+                device refuses.
+        """
+        home = logs.metadata_home
+        try:
+            log = open_observer_log(
+                MetadataFolder(
+                    runtime.files, runtime.clock, runtime.chance, home.removals, home.path
+                ),
+                config.metadata_log,
+                node_id=config.node_id,
+                report=lambda sentence: logger.warning("metadata_damaged reason=%s", sentence),
+            )
+        except (DirectoryError, StorageError):
+            raise
+        except OSError as error:
+            raise unusable(home.path, error) from error
+        return cls(config, runtime, cluster_id=cluster_id, logs=logs, log=log)
+
+    # -- start --------------------------------------------------------------------------------
+
+    async def join(self, endpoint: Endpoint) -> None:
+        """Register with the controllers, and show the image that has the registration.
+
+        Raises:
+            RegistrationError: no controller has registered the broker in time.
+            TailraceError, OSError: as `MetadataFetch.run`.
+        """
+        config = self._config
+        directories = [each.directory for each in self._logs.directories]
+        self._lifecycle = Lifecycle(
+            self._beats,
+            Registration(
+                broker_id=config.node_id,
+                cluster_id=self._cluster_id,
+                incarnation=self.new_id(),
+                listeners=(
+                    Listener(
+                        name=config.listener_name,
+                        host=endpoint.host,
+                        port=endpoint.port,
+                        security_protocol=PLAINTEXT,
+                    ),
+                ),
+                directories=sorted(each.directory_id for each in directories),
+                previous_epoch=previous_epoch(directories, configured=len(config.directories)),
+            ),
+            config.lifecycle,
+            applied_offset=lambda: self._fetch.applied_offset,
+        )
+        fetching = asyncio.ensure_future(self._fetch.run())
+        self._tasks.append(fetching)
+        joined = asyncio.ensure_future(self._catch_up(self._lifecycle))
+        try:
+            await asyncio.wait([fetching, joined], return_when=asyncio.FIRST_COMPLETED)
+            if not joined.done():
+                # It never returns: it has failed, and nothing would come of waiting.
+                fetching.result()
+            await joined
+        finally:
+            joined.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([joined])
+
+    async def _catch_up(self, lifecycle: Lifecycle) -> None:
+        await lifecycle.start()
+        self.cluster.broker_epoch = lifecycle.broker_epoch
+        await lifecycle.caught_up.wait()
+        await self._fetch.caught_up.wait()
+        image, offset = self._newest
+        self.cluster.publish(image, EVERYTHING_CHANGED, offset=offset)
+
+    def started(self, broker: "RunningBroker") -> None:
+        config, lifecycle = self._config, self._lifecycle
+        assert lifecycle is not None, "it has joined"
+        self._on_failed = lifecycle.on_failed = broker.end
+        self._following = Following(
+            self._client,
+            config.following,
+            self._runtime,
+            logs=self._logs,
+            flushes=broker.flushes,
+            node_id=config.node_id,
+            broker_epoch=self._broker_epoch,
+            is_durable=config.is_durable,
+        )
+        applying = self._applying = Applying(
+            AppliedTo(
+                cluster=self.cluster,
+                replicas=self.replicas,
+                following=self._following,
+                reports=self._reports,
+                logs=self._logs,
+                log_config=broker.log_config,
+                use_settings=broker.use_changes,
+            ),
+            self._runtime,
+        )
+        for each in assigned_replicas(self.cluster.metadata, config.node_id):
+            applying.assign(each)
+        # What has come since the logs were opened.
+        image, offset = self._newest
+        applying.publish(image, EVERYTHING_CHANGED, offset)
+        for work in (applying.run(), self._check_followers()):
+            self._tasks.append(asyncio.ensure_future(work))
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+        self._forwarding.start()
+        lifecycle.ready_to_unfence()
+
+    def set_strays_aside(self) -> None:
+        """Put the folders aside that are of no replica of this broker; nothing deletes them.
+
+        As Kafka: the image has no such topic, another one of the name, or the replica on other
+        brokers. What was deleted while this broker was away is among them too.
+
+        Raises:
+            DirectoryError: a folder cannot be renamed, or a partition is in two directories.
+        """
+        known, node_id = self.cluster.metadata.topic_ids, self._config.node_id
+        for partition, topic_id in self._logs.find_partitions(known).items():
+            home = self._logs.directory_of(partition)
+            # A directory that has failed keeps its folders for the next start.
+            if home is None or home.failure is not None:
+                continue
+            state = self.cluster.partition(partition)
+            if state is None or node_id not in state.replicas:
+                home.set_aside(
+                    partition,
+                    topic_id or self.new_id(),
+                    reason="the cluster has no such replica on this broker; nothing deletes it",
+                )
+
+    def _published(self, image: MetadataImage, change: ImageChange, offset: int) -> None:
+        self._newest = (image, offset)
+        if self._applying is not None:
+            self._applying.publish(image, change, offset)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("membership_ended reason=%s", error, exc_info=error)
+            # A broker that follows the cluster no more would serve what it must not.
+            self._on_failed(str(error))
+
+    # -- while it runs ------------------------------------------------------------------------
+
+    def new_id(self) -> UUID:
+        return UUID(int=self._runtime.chance.getrandbits(128), version=4)
+
+    def wrap(self, dispatch: Dispatch) -> Dispatch:
+        return self._forwarding.wrap(dispatch)
+
+    async def create_topics(self, missing: Sequence[NewTopic]) -> Mapping[str, TailraceError]:
+        return await self._creation.create(missing)
+
+    async def next_producer_id(self) -> ProducerId:
+        return await self._producer_ids.next()
+
+    def directory_failed(self, directory: DirectoryLogs) -> None:
+        if self._lifecycle is not None:
+            self._lifecycle.failed_directory(directory.directory.directory_id)
+
+    def _broker_epoch(self) -> int:
+        return -1 if self._lifecycle is None else self._lifecycle.broker_epoch
+
+    def _is_replica(self, topic_id: UUID, number: int) -> bool:
+        topic = self.cluster.metadata.topics.get(topic_id)
+        state = None if topic is None else topic.partitions.get(number)
+        return state is not None and self._config.node_id in state.replicas
+
+    async def _check_followers(self) -> None:
+        # Half of the lag, as in Kafka: a follower is out after one and a half of it at the latest.
+        interval_s = self._config.kraft.lag_ms / 2000
+        while True:
+            await asyncio.sleep(interval_s)
+            await self.replicas.check_followers(self._runtime.clock.now_ms())
+
+    def _propose(self, partition: Partition, change: IsrChange) -> None:
+        topic = self.cluster.image.topics.get(partition.name.topic)
+        if topic is None:
+            return  # It was deleted, and the partition goes with the next step.
+        clock = self._runtime.clock
+
+        def answered(answer: IsrAnswer) -> None:
+            if not isinstance(answer, ErrorCode):
+                partition.confirm(
+                    change,
+                    answer.isr,
+                    leader_epoch=answer.leader_epoch,
+                    partition_epoch=answer.partition_epoch,
+                    now_ms=clock.now_ms(),
+                )
+            elif partition.reject(change, answer, now_ms=clock.now_ms()) is Rejection.AGAIN:
+                self._propose(partition, change)
+
+        self._isr_changes.submit(partition.name, topic.topic_id, change, answered=answered)
+
+    # -- stop ---------------------------------------------------------------------------------
+
+    async def before_stop(self) -> None:
+        if self._lifecycle is not None:
+            await self._lifecycle.controlled_shutdown()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.remove_done_callback(self._ended)
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._following is not None:
+            await self._following.close()
+        await self._creation.close()
+        self._forwarding.close()
+        self._isr_changes.close()
+        self._reports.close()
+        self._producer_ids.close()
+        if self._lifecycle is not None:
+            await self._lifecycle.close()
+        for each in self._channels:
+            each.close()
+        self._metadata_peers.close()
+
+    def leave(self, homes: Mapping[TopicPartition, UUID] | None) -> None:
+        # The marks of an orderly stop name the registration that they end (KIP-966).
+        for each in self._logs.directories:
+            each.directory.broker_epoch = self._broker_epoch()
+        try:
+            if homes is not None:
+                self._log.close()
+        except OSError as error:
+            # The next start fetches what is missing.
+            logger.warning("metadata_log_not_closed reason=%s", error)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        self._log.abandon()
+
+
+async def ask_cluster_id(config: BrokerConfig, runtime: Runtime) -> str:
+    """The id of the cluster, as its controllers say: that of directories which have none yet.
+
+    Raises:
+        NoControllerError: none has answered within `initial.broker.registration.timeout.ms`.
+    """
+    controllers = Controllers([Node(*each) for each in config.controllers])
+    client = ClientConfig(client_id=f"broker-{config.node_id}")
+    channel = ControllerChannel(controllers, client, runtime)
+    try:
+        answer = await channel.ask(
+            DescribeClusterRequest(endpoint_type=OF_CONTROLLERS),
+            DescribeClusterResponse,
+            timeout_ms=config.lifecycle.registration_timeout_ms,
+            first_version=1,
+        )
+    finally:
+        channel.close()
+    if answer.error_code != ErrorCode.NONE or not answer.cluster_id:
+        raise DirectoryError(
+            f"the controllers do not say which cluster they are of: "
+            f"{error_words(answer.error_code)}; check controller.quorum.bootstrap.servers"
+        )
+    logger.info("cluster_joined cluster=%s", answer.cluster_id)
+    return answer.cluster_id

@@ -1,0 +1,236 @@
+"""Start a broker: lock and read the directories, open every log, listen, begin.
+
+alone        its own controller: the state of the cluster is in its directory
+in cluster   the controllers are other nodes: it registers, and the logs are opened by the image
+             that has its registration
+"""
+
+import logging
+from collections.abc import Callable
+
+from tailrace.broker.broker import RunningBroker
+from tailrace.broker.config import BrokerConfig, usable_changes
+from tailrace.broker.loading import Loading
+from tailrace.broker.quorum import OwnQuorum
+from tailrace.broker.state import StartingState, check_home
+from tailrace.cluster.changes import TopicChanges
+from tailrace.cluster.records import Endpoint
+from tailrace.errors import DirectoryError
+from tailrace.records.codecs import limit_decompression
+from tailrace.replication.replicas import Replicas
+from tailrace.runtime.system import Runtime
+from tailrace.server.dispatch import Dispatch
+from tailrace.storage.directories import (
+    LogDirectory,
+    UnusableDirectoryError,
+    known_cluster_id,
+    open_log_directories,
+)
+from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.manager import LogManager, end_reason, take_marks
+from tailrace.storage.moving import settle_futures
+
+logger = logging.getLogger(__name__)
+
+
+async def start_broker(
+    config: BrokerConfig,
+    runtime: Runtime,
+    *,
+    wrap_dispatch: Callable[[Dispatch], Dispatch] | None = None,
+) -> RunningBroker:
+    """Open the data directories and listen; the broker accepts requests when this returns.
+
+    Directories that the device refuses are left out, except for that of the metadata log.
+    `wrap_dispatch` may change how requests are answered: it takes the function that answers a
+    frame, and returns another.
+
+    Raises:
+        DirectoryError, StorageError: the directories cannot be used; see `open_log_directories`.
+        ListenError: the address cannot be used; the directories are released.
+    """
+    if config.ignored:
+        logger.warning(
+            "settings_ignored names=%s reason=this broker does not do what they ask for; "
+            "docs/configuration.md says why",
+            ",".join(config.ignored),
+        )
+    # Process-wide, since codecs are: a batch of 10 KB can hold gigabytes.
+    limit_decompression(config.decompressed_bytes_max)
+    start = _start_in_cluster if config.has_controllers else _start_alone
+    broker = await start(config, runtime, wrap_dispatch=wrap_dispatch)
+    logger.info("broker_started node=%d listen=%s", config.node_id, broker.bootstrap_servers)
+    return broker
+
+
+async def _start_alone(
+    config: BrokerConfig, runtime: Runtime, *, wrap_dispatch: Callable[[Dispatch], Dispatch] | None
+) -> RunningBroker:
+    """Start a broker that is its own controller."""
+    cluster_id, logs = _open_directories(config, runtime)
+    controller = None
+    try:
+        state = StartingState.open(config, runtime, logs)
+        controller = state.controller
+        # Before a log is changed: a crash from here on is no orderly stop.
+        take_marks(logs)
+        _check_can_continue(logs)
+        current = usable_changes(config, *state.changed_settings())
+        replicas = Replicas(logs, runtime.threads)
+        logs.on_failure = replicas.directory_failed
+        topics = controller.image.topics
+        # Before folders are looked at: an exchange of names that a crash has cut is completed here.
+        moves = settle_futures(logs, {name: topic.topic_id for name, topic in topics.items()})
+        _check_can_continue(logs)
+        state.sort_folders()
+        _check_can_continue(logs)
+        loading = Loading(
+            logs, replicas, runtime.threads, thread_count=current.recovery_thread_count
+        )
+        await loading.open_all(controller)
+        _check_can_continue(logs)
+        await runtime.threads.run(lambda: state.settle(replicas))
+        changes = TopicChanges(runtime.threads)
+        broker = RunningBroker(
+            config=config,
+            runtime=runtime,
+            cluster_id=cluster_id,
+            logs=logs,
+            quorum=OwnQuorum(controller, logs, runtime, changes=changes, replicas=replicas),
+            changes=changes,
+            replicas=replicas,
+            wrap_dispatch=wrap_dispatch,
+        )
+        broker.start(current)
+        broker.resume_moves(moves)
+    except BaseException:
+        if controller is not None:
+            controller.log.abandon()
+        logs.abandon()
+        raise
+    return broker
+
+
+async def _start_in_cluster(
+    config: BrokerConfig, runtime: Runtime, *, wrap_dispatch: Callable[[Dispatch], Dispatch] | None
+) -> RunningBroker:
+    """Start a broker whose controllers are other nodes, with what they have decided for it.
+
+    Raises:
+        RegistrationError: no controller has registered it.
+    """
+    # Imported here: a broker alone needs no client of any kind.
+    from tailrace.broker.kraft.membership import Membership, ask_cluster_id
+
+    paths = tuple(dict.fromkeys((config.metadata_directory, *config.directories)))
+    cluster_id = known_cluster_id(runtime.files, paths)
+    if cluster_id is None:
+        cluster_id = await ask_cluster_id(config, runtime)
+    cluster_id, logs = _open_directories(config, runtime, cluster_id=cluster_id)
+    membership = None
+    try:
+        membership = Membership.open(config, runtime, cluster_id=cluster_id, logs=logs)
+        replicas = membership.replicas
+        logs.on_failure = replicas.directory_failed
+        broker = RunningBroker(
+            config=config,
+            runtime=runtime,
+            cluster_id=cluster_id,
+            logs=logs,
+            quorum=membership,
+            changes=TopicChanges(runtime.threads),
+            replicas=replicas,
+            wrap_dispatch=wrap_dispatch,
+        )
+        # The registration names the port.
+        broker.open()
+        await membership.join(Endpoint(*broker.endpoint))
+        # Before a log is changed: a crash from here on is no orderly stop.
+        take_marks(logs)
+        _check_can_continue(logs)
+        image = membership.cluster.image
+        moves = settle_futures(logs, {each.name: each.topic_id for each in image.topics.values()})
+        _check_can_continue(logs)
+        membership.set_strays_aside()
+        _check_can_continue(logs)
+        current = usable_changes(
+            config, *membership.cluster.metadata.broker_configs(config.node_id)
+        )
+        loading = Loading(
+            logs, replicas, runtime.threads, thread_count=current.recovery_thread_count
+        )
+        await loading.open_all(membership.cluster, node_id=config.node_id)
+        _check_can_continue(logs)
+        broker.start(current)
+        broker.resume_moves(moves)
+    except BaseException:
+        if membership is not None:
+            await membership.stop()
+            membership.abandon()
+        logs.abandon()
+        raise
+    return broker
+
+
+def _check_can_continue(logs: LogManager) -> None:
+    """Check that the directory of the metadata log is in service, and one for logs.
+
+    Raises:
+        DirectoryError: they are not.
+    """
+    reason = end_reason(logs)
+    if reason is not None:
+        raise DirectoryError(reason)
+
+
+def _open_directories(
+    config: BrokerConfig, runtime: Runtime, *, cluster_id: str | None = None
+) -> tuple[str, LogManager]:
+    """The cluster id, and the manager of the directories, without open logs.
+
+    `cluster_id` is that of new directories, where none has one; None: a new one.
+
+    Raises:
+        DirectoryError: as `check_home` and `open_log_directories`, or the device refuses all that
+            are for logs.
+    """
+    home = config.metadata_directory
+    check_home(runtime.files, config)
+    opened = open_log_directories(
+        runtime.files,
+        tuple(dict.fromkeys((home, *config.directories))),
+        node_id=config.node_id,
+        chance=runtime.chance,
+        cluster_id=cluster_id,
+    )
+    # A directory that refuses does not keep the others from serving, as in Kafka (KIP-112).
+    left_out = dict(opened.left_out)
+    usable: list[DirectoryLogs] = []
+    for directory in opened.usable:
+        try:
+            usable.append(_logs_of(directory, config, runtime))
+        except UnusableDirectoryError as error:
+            directory.close()
+            if not usable:
+                for other in opened.usable:
+                    other.close()
+                raise
+            left_out[directory.path] = str(error)
+    for path, reason in left_out.items():
+        logger.error("directory_left_out path=%s reason=%s", path, reason)
+    directories = usable if home in config.directories else usable[1:]
+    logs = LogManager(directories, metadata_home=usable[0], left_out=left_out)
+    if not directories:
+        logs.abandon()
+        raise UnusableDirectoryError("; ".join(left_out.values()))
+    return opened.usable[0].identity.cluster_id, logs
+
+
+def _logs_of(directory: LogDirectory, config: BrokerConfig, runtime: Runtime) -> DirectoryLogs:
+    return DirectoryLogs.from_checkpoints(
+        runtime.files,
+        directory,
+        clock=runtime.clock,
+        chance=runtime.chance,
+        producer_expiration_ms=config.producer_expiration_ms,
+    )
