@@ -387,6 +387,10 @@ def _settle(log: Log, replay: MetadataReplay, *, report: Callable[[str], None]) 
     # leader is there before the log is cut. Without a snapshot the log has to begin at 0.
     is_newer = is_empty or log.epochs.latest >= replay.epoch
     if log.start_offset <= base <= log.end_offset and is_newer:
+        if is_empty:
+            # A crash after a snapshot came in place of the log leaves its epochs: the next Fetch
+            # would name one of them, and the leader would see a log that differs from its own.
+            log.epochs.clear()
         return
     if not is_empty:
         report(
