@@ -35,7 +35,7 @@ _REFUSALS = (
 _TIME = 1_700_000_000_000
 
 
-def _with_checksums(data: bytes) -> memoryview:
+def with_checksums(data: bytes) -> memoryview:
     """The bytes with the checksum of each batch that has its frame."""
     fixed, position = bytearray(data), 0
     while len(fixed) - position >= layout.HEADER_SIZE:
@@ -52,7 +52,7 @@ def _with_checksums(data: bytes) -> memoryview:
 def replay_log(data: bytes) -> object:
     """Replay a log; its image can be written and read again."""
     replay = MetadataReplay()
-    for _, batch in read_batches(_with_checksums(data)):
+    for _, batch in read_batches(with_checksums(data)):
         replay.see(batch)
     stored = write_snapshot(Snapshot(image=replay.image, log_timestamp=0), epoch=0, timestamp=0)
     read_snapshot(memoryview(stored))
@@ -61,7 +61,7 @@ def replay_log(data: bytes) -> object:
 
 def replay_snapshot(data: bytes) -> object:
     """Read a snapshot."""
-    return read_snapshot(_with_checksums(data))
+    return read_snapshot(with_checksums(data))
 
 
 def remember_quorum(data: bytes) -> object:
@@ -78,7 +78,7 @@ def remember_quorum(data: bytes) -> object:
 def begin_cluster(data: bytes) -> object:
     """Read a `bootstrap.checkpoint`; the image can be written as one and read again."""
     files = MemoryFiles()
-    write_whole(files, bootstrap.FILE, bytes(_with_checksums(data)), is_synced=False)
+    write_whole(files, bootstrap.FILE, bytes(with_checksums(data)), is_synced=False)
     image = bootstrap.first_image(files, ".", min_insync_replicas="1")
     write_whole(
         files, bootstrap.FILE, bootstrap.bootstrap_file(image, now_ms=_TIME), is_synced=False
@@ -95,7 +95,7 @@ def start_on(name: str, *, is_sealed: bool) -> Callable[[bytes], object]:
 
     def run(data: bytes) -> object:
         files = _FOLDER.crash(keep_unsynced=True)
-        files.overwrite(f"{FOLDER}/{name}", bytes(_with_checksums(data)) if is_sealed else data)
+        files.overwrite(f"{FOLDER}/{name}", bytes(with_checksums(data)) if is_sealed else data)
         before = files.state()
         try:
             log = Node(files).open()
@@ -103,7 +103,7 @@ def start_on(name: str, *, is_sealed: bool) -> Callable[[bytes], object]:
             assert files.state() == before
             raise
         image = log.image
-        assert is_sealed or _ordered(image) in _HISTORY
+        assert is_sealed or ordered(image) in _HISTORY
         end_offset = log.end_offset
         after = log.append([setting(1)])
         log.close()
@@ -118,14 +118,14 @@ def start_on(name: str, *, is_sealed: bool) -> Callable[[bytes], object]:
 def _history() -> list[MetadataImage]:
     """The states that the cluster of Kafka had, behind each of its batches."""
     replay = MetadataReplay()
-    found = [_ordered(replay.image)]
+    found = [ordered(replay.image)]
     for _, batch in read_batches(memoryview((_GOLDEN / f"{0:020}.log").read_bytes())):
         replay.see(batch)
-        found.append(_ordered(replay.image))
+        found.append(ordered(replay.image))
     return found
 
 
-def _ordered(image: MetadataImage) -> MetadataImage:
+def ordered(image: MetadataImage) -> MetadataImage:
     """The image with the features of each broker by name: Kafka's snapshots have any order."""
     brokers = {
         broker: replace(state, features=tuple(sorted(state.features, key=lambda each: each.name)))
