@@ -32,9 +32,11 @@ from tailrace.cluster.metadata.quorum_state import QuorumState, write_quorum_sta
 from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot_download import SnapshotDownload
 from tailrace.cluster.metadata.upkeep import SnapshotUpkeep
+from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, DirectoryError, FatalError
-from tailrace.model import LeaderEpoch
+from tailrace.model import LeaderEpoch, Offset
 from tailrace.records.batch import Batch, read_batches
+from tailrace.storage.epochs import EpochEntry
 from tailrace.storage.log import Log
 from tailrace.storage.shrink import truncate_fully_and_start_at, truncate_to
 
@@ -345,7 +347,13 @@ def open_observer_log(
     folder.keep_damaged(() if base is None else base.damaged)
     log = folder.open_log(config, report=report)
     try:
-        _settle(log, replay, report=report)
+        _settle(
+            log,
+            replay,
+            # `quorum-state` is written before a batch of its epoch.
+            epoch_max=INT32_MAX if memory.state is None else memory.state.epoch,
+            report=report,
+        )
     except BaseException:
         log.close()
         raise
@@ -368,33 +376,50 @@ def _check_role(memory: Memory, *, path: str, node_id: int) -> None:
         )
 
 
-def _settle(log: Log, replay: MetadataReplay, *, report: Callable[[str], None]) -> None:
-    """Cut from a log what does not continue its snapshot."""
+def _settle(
+    log: Log, replay: MetadataReplay, *, epoch_max: int, report: Callable[[str], None]
+) -> None:
+    """Cut from a log what does not continue its snapshot, or can be of no leader that was known."""
     base, path = replay.next_offset, log.folder.path
+    epochs = [EpochEntry(LeaderEpoch(replay.epoch), log.start_offset)]
+    end, fault = base, None
     if log.start_offset <= base < log.end_offset:
-        end, gap = base, None
         for batch in log.batches(base):
-            # A crash can lose whole batches between two that are there, and no checksum tells.
+            # No checksum covers these two, and a crash can lose whole batches between others.
             if batch.base_offset != end:
-                gap = end
+                fault = f"the log has a gap at offset {end}"
+            elif not epochs[-1].epoch <= batch.leader_epoch <= epoch_max:
+                fault = f"the batch at offset {end} has epoch {batch.leader_epoch}"
+            if fault is not None:
+                report(f"{path}: {fault}, and is cut there")
+                truncate_to(log, end)
                 break
+            if batch.leader_epoch > epochs[-1].epoch:
+                epochs.append(EpochEntry(batch.leader_epoch, Offset(end)))
             end = batch.next_offset
-        if gap is not None:
-            report(f"{path}: the log has a gap at offset {gap}, and is cut there")
-            truncate_to(log, gap)
-    is_empty = log.start_offset == log.end_offset
     # A snapshot of this node can be on the device before the records that are in it, and one of the
     # leader is there before the log is cut. Without a snapshot the log has to begin at 0.
-    is_newer = is_empty or log.epochs.latest >= replay.epoch
-    if log.start_offset <= base <= log.end_offset and is_newer:
-        if is_empty:
-            # A crash after a snapshot came in place of the log leaves its epochs: the next Fetch
-            # would name one of them, and the leader would see a log that differs from its own.
+    is_continued = log.start_offset <= base < log.end_offset
+    is_empty = log.start_offset == log.end_offset
+    is_alike = log.end_offset == base and (is_empty or log.epochs.latest == replay.epoch)
+    if is_continued:
+        # Those of the checkpoint may be damaged, or left by a crash; a Fetch that names another
+        # epoch than the log has is told that the log differs where it does not.
+        known = [each for each in log.epochs.entries if each.epoch > replay.epoch]
+        if log.epochs.latest != epochs[-1].epoch or known != epochs[1:]:
             log.epochs.clear()
-        return
-    if not is_empty:
-        report(
-            f"{path}: records {log.start_offset} to {log.end_offset - 1} do not continue the "
-            f"newest whole snapshot, which ends at {base}, and are fetched again"
-        )
-    truncate_fully_and_start_at(log, base)
+            for each in epochs:
+                log.epochs.assign(each.epoch, each.start_offset)
+            log.epochs.save()
+    elif is_alike:
+        # After a crash that came between a snapshot of the leader and the end of the cut.
+        if is_empty and log.epochs.entries:
+            log.epochs.clear()
+            log.epochs.save()
+    else:
+        if not is_empty:
+            report(
+                f"{path}: records {log.start_offset} to {log.end_offset - 1} do not continue the "
+                f"newest whole snapshot, which ends at {base}, and are fetched again if needed"
+            )
+        truncate_fully_and_start_at(log, base)
