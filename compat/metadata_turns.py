@@ -106,7 +106,7 @@ def check(report: Report, both: Kafka, alone: Kafka) -> None:
         list(_unlike(*states)),
         explained="without ids, epochs and registrations",
     )
-    report.check("Kafka's dump tool reads every record of it", list(_undumped(both)))
+    report.check("Kafka's dump tool reads every record of it", list(undumped(both, both.logs)))
     report.check("the directory passes tailrace log verify", ours.verify(both.logs))
 
 
@@ -274,13 +274,13 @@ def _unlike(both: dict[str, object], alone: dict[str, object]) -> Iterator[str]:
                 yield f"{topic}-{number} has replicas {replicas} and in sync {isr}"
 
 
-def _undumped(kafka: Kafka) -> Iterator[str]:
-    """Records that Kafka's tool does not print as we do."""
-    folder = kafka.logs / METADATA_FOLDER
+def undumped(kafka: Kafka, logs: Path) -> Iterator[str]:
+    """Records in a metadata log that Kafka's tool does not print as we do."""
+    folder = logs / METADATA_FOLDER
     lines = kafka.dump(sorted(folder.glob("*.log")), "--cluster-metadata-decoder")
     yield from (line for line in lines if "error" in line.lower() or "exception" in line.lower())
     dumped = [json.loads(match[1])["type"] for line in lines if (match := _PAYLOAD.search(line))]
-    shown = _shown(kafka.logs)
+    shown = _shown(logs)
     if dumped != shown:
         yield f"Kafka prints {len(dumped)} records and we {len(shown)}, or others"
     for each in find_snapshots(DiskFiles(), str(folder)):

@@ -38,6 +38,7 @@ from compat import (
     encoding,
     equality,
     exactly_once,
+    following_metadata,
     framing,
     handing_over,
     interchange,
@@ -146,6 +147,11 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     metadata_turns.check_format(report, Kafka(java, jars, directory / "formatted-kafka"), directory)
     both, alone = (Kafka(java, jars, directory / each) for each in ("turns", "turns-alone"))
     metadata_turns.check(report, both, alone)
+    report.section(
+        "The metadata log of Kafka, followed by an observer, and the copy given to Kafka"
+    )
+    followed = Kafka(java, jars, directory / "followed-metadata")
+    following_metadata.check(report, followed, directory)
     report.section("A directory handed over with the settings of tailrace handover")
     handed_over = Kafka(java, jars, directory / "handed-over")
     handing_over.check(report, handed_over)

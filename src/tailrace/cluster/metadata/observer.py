@@ -403,8 +403,8 @@ def _settle(
     is_empty = log.start_offset == log.end_offset
     is_alike = log.end_offset == base and (is_empty or log.epochs.latest == replay.epoch)
     if is_continued:
-        # Those of the checkpoint may be damaged, or left by a crash; a Fetch that names another
-        # epoch than the log has is told that the log differs where it does not.
+        # Those of the checkpoint may be damaged, or left by a crash. The answer to a Fetch that
+        # names another epoch than the log has would be that the log differs where it does not.
         known = [each for each in log.epochs.entries if each.epoch > replay.epoch]
         if log.epochs.latest != epochs[-1].epoch or known != epochs[1:]:
             log.epochs.clear()
