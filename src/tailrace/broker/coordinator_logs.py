@@ -55,11 +55,12 @@ class CoordinatorLog:
     def commits_at_once(self) -> bool:
         """Whether an append needs no follower, no flush, and no end of a move."""
         # Asked for each repeated commit, so nothing here raises or waits. With followers what is
-        # appended has to reach those in sync first.
+        # appended has to reach those in sync first. Not `is_alone`, since a shard that is asked is
+        # one of a leader, and a property costs a call.
         found = self._replicas.get(self.partition)
         return (
             found is not None
-            and found.is_alone
+            and found.leadership is None
             and not self._is_durable
             and self.partition not in self._replicas.held
             and found.log.config.flush_messages == INT64_MAX

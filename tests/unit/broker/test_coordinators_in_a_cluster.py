@@ -262,7 +262,8 @@ def test_markers_wait_for_a_leader() -> None:
         assert ends(homes, DATA[1]) == [False]
         assert status(homes) is TransactionStatus.PREPARE_ABORT
         homes.elect(DATA[0], 3)
-        await homes.settle(10)
+        # A second until it is tried again, and some to hear of the leader and to replicate.
+        await homes.settle(1.5)
         assert ends(homes, DATA[0]) == [False]
         assert status(homes) is TransactionStatus.COMPLETE_ABORT
 

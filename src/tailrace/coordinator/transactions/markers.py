@@ -34,10 +34,13 @@ from tailrace.values import dataclass
 BACKOFF_S = 0.1
 """Time before a marker or a completion is tried again; it doubles each time."""
 BACKOFF_S_MAX = 5.0
+CLUSTER_BACKOFF_S_MAX = 1.0
+"""The same where another broker may lead the partition soon, for readers of committed records wait
+until its marker is there. Attempts that fail are cheap: one request a broker has all markers."""
 PATIENCE_S = 0.005
 """Longest time that the answer to an end waits for its markers."""
 DELAYS_SILENT = 6
-"""Delays of a marker, 6 seconds together, after which a warning is logged."""
+"""Delays of a marker, 4 to 6 seconds together, after which a warning is logged."""
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +75,11 @@ class Marker:
 
 class MarkerWriter(Protocol):
     """Writes markers to partitions, on other brokers, too."""
+
+    @property
+    def backoff_s_max(self) -> float:
+        """Longest time before a marker is tried again."""
+        ...
 
     async def write(self, partition: TopicPartition, marker: Marker) -> None:
         """Return when the marker is committed.
@@ -181,7 +189,7 @@ class Completions:
     # partition until that is back or deleted, whatever the partition answers, for only then the
     # transaction has ended for its readers.
     async def _until_written(self, partition: TopicPartition, marker: Marker) -> None:
-        for count, delay_s in enumerate(_delays(), 1):
+        for count, delay_s in enumerate(_delays(self._writer.backoff_s_max), 1):
             try:
                 await self._writer.write(partition, marker)
                 self._counts.markers += 1
@@ -221,11 +229,11 @@ async def _until_decided(propose: Propose, decide: Callable[[int], Decision[None
             return
 
 
-def _delays() -> Iterator[float]:
+def _delays(longest_s: float = BACKOFF_S_MAX) -> Iterator[float]:
     delay_s = BACKOFF_S
     while True:
         yield delay_s
-        delay_s = min(2 * delay_s, BACKOFF_S_MAX)
+        delay_s = min(2 * delay_s, longest_s)
 
 
 class GroupPartitions(Protocol):
@@ -338,6 +346,7 @@ class LeaderMarkers:
         self._own = own
         self._leaders = leaders
         self._elsewhere = elsewhere
+        self.backoff_s_max = BACKOFF_S_MAX if elsewhere is None else CLUSTER_BACKOFF_S_MAX
 
     async def write(self, partition: TopicPartition, marker: Marker) -> None:
         """Return when the marker is committed; raises as `MarkerWriter`."""

@@ -20,7 +20,7 @@ from tailrace.coordinator.statistics import (
 from tailrace.coordinator.transactions.add_partitions_to_txn import add_partitions_to_txn
 from tailrace.coordinator.transactions.coordinator import TransactionCoordinator
 from tailrace.coordinator.transactions.machine import TransactionMachine
-from tailrace.coordinator.transactions.markers import Marker
+from tailrace.coordinator.transactions.markers import BACKOFF_S_MAX, Marker
 from tailrace.coordinator.transactions.records import (
     TransactionCodec,
     stored_transaction,
@@ -71,6 +71,8 @@ class Answer(NamedTuple):
 
 class Partitions:
     """Takes markers, as the leaders of partitions would."""
+
+    backoff_s_max = BACKOFF_S_MAX
 
     def __init__(self) -> None:
         self.written: list[tuple[TopicPartition, Marker]] = []

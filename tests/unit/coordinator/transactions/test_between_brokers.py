@@ -296,6 +296,9 @@ OUTCOMES = {
     ErrorCode.UNKNOWN_SERVER_ERROR: MarkerRefusedError,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: MarkerRefusedError,
     ErrorCode.CORRUPT_MESSAGE: MarkerRefusedError,
+    ErrorCode.MESSAGE_TOO_LARGE: MarkerRefusedError,
+    ErrorCode.RECORD_LIST_TOO_LARGE: MarkerRefusedError,
+    ErrorCode.INVALID_REQUIRED_ACKS: MarkerRefusedError,
 }
 
 

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from tailrace.coordinator.machine import TransactionalProducer
-from tailrace.coordinator.transactions.markers import Marker
+from tailrace.coordinator.transactions.markers import BACKOFF_S_MAX, Marker
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -36,6 +36,8 @@ class Sent:
 
 class TroubledPartitions:
     """Leaders that accept records and markers by the rules of producer epochs."""
+
+    backoff_s_max = BACKOFF_S_MAX
 
     def __init__(self, outside: Outside, chance: random.Random) -> None:
         self.is_calm = False
