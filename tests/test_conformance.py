@@ -17,6 +17,7 @@ ROWS = {
     "AbstractStickyAssignorTest": 41,
     "AclsImageTest": 4,
     "ActivationRecordsGeneratorTest": 5,
+    "AddPartitionsToTxnManagerTest": 5,
     "AdminApiDriverTest": 16,
     "AllBrokersStrategyIntegrationTest": 5,
     "AllBrokersStrategyTest": 5,
