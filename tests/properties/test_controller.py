@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tailrace.cluster.control.leaders import balance_leaders, elect_unclean
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.delta import MetadataDelta
 from tailrace.cluster.metadata.image import MetadataImage
@@ -106,9 +105,9 @@ class Watched(Controlled):
 class Course:
     """Random requests to one cluster."""
 
-    def __init__(self, seed: int, *, has_elr: bool) -> None:
+    def __init__(self, seed: int, cluster: Watched) -> None:
         self.chance = Random(seed)
-        self.cluster = Watched(seed=seed, has_elr=has_elr)
+        self.cluster = cluster
         for each in BROKERS:
             self.register(each)
             self.cluster.beat(each)
@@ -237,8 +236,8 @@ class Course:
 
     def balance(self) -> None:
         """The controller's own elections."""
-        self.cluster.append(balance_leaders(self.cluster.state))
-        self.cluster.append(elect_unclean(self.cluster.state))
+        self.cluster.balance()
+        self.cluster.elect_unclean()
 
     def reassign(self) -> None:
         """An operator moves replicas, or cancels that."""
@@ -276,7 +275,7 @@ class Course:
                     cluster.report(each, [(directory(each), topic.topic_id, number)])
         for each in BROKERS:
             cluster.beat(each)
-        cluster.append(elect_unclean(cluster.state))
+        cluster.elect_unclean()
         for topic in cluster.state.image.topics.values():
             for state in topic.partitions.values():
                 had_all = {*state.isr, *(state.eligible_leader_replicas or ())}
@@ -290,4 +289,4 @@ class Course:
 @example(seed=2, has_elr=False)
 def test_leaders_are_in_sync_and_epochs_only_rise(*, seed: int, has_elr: bool) -> None:
     """Whatever brokers, leaders and operators ask for, in any order."""
-    Course(seed, has_elr=has_elr).run()
+    Course(seed, Watched(seed=seed, has_elr=has_elr)).run()

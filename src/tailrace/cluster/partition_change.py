@@ -200,11 +200,12 @@ class _Change:
     def _note_last_known(self, changes: dict[str, Any]) -> None:
         if not self._rules.has_elr:
             return
-        before = self._state.leader
-        leader = changes.get("leader", before)
-        if changes.get("isr") == () and self._last_known != (before,):
+        leader = changes.get("leader")
+        if leader is None:
+            return
+        if leader == NO_LEADER and not self._last_known:
             # Only when the partition loses its leader, not at each change after that.
-            changes["last_known_elr"] = (before,)
+            changes["last_known_elr"] = (self._state.leader,)
         elif leader != NO_LEADER and self._last_known:
             changes["last_known_elr"] = ()
 

@@ -144,7 +144,7 @@ def test_an_eligible_replica_is_elected_without_a_loss() -> None:
         "last_known_elr": (),
     }
     state = partition(isr=(1,), eligible_leader_replicas=(2,))
-    assert change(state, alive=(2, 3)) == {"leader": NO_LEADER}
+    assert change(state, alive=(2, 3)) == {"leader": NO_LEADER, "last_known_elr": (1,)}
 
 
 def test_the_last_known_leader_is_elected_when_nobody_is_eligible() -> None:
@@ -164,7 +164,8 @@ def test_an_unclean_election_is_the_last_resort(*, has_elr: bool) -> None:
     """A replica in sync is preferred; without one the first that serves leads, and recovers."""
     state = partition(isr=(1,))
     assert change(state, election=Election.UNCLEAN, has_elr=has_elr) == {}
-    assert change(state, alive=(2, 3), has_elr=has_elr) == {"leader": NO_LEADER}
+    last = {"last_known_elr": (1,)} if has_elr else {}
+    assert change(state, alive=(2, 3), has_elr=has_elr) == {"leader": NO_LEADER, **last}
     assert change(state, alive=(2, 3), election=Election.UNCLEAN, has_elr=has_elr) == {
         "isr": (2,),
         "leader": 2,

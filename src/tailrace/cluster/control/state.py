@@ -90,9 +90,8 @@ class RefusedError(FatalError):
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         self.code = code
-        self.message = message
-        """None: the code says it all, as in Kafka."""
-        super().__init__(message or code.message)
+        self.message = message or code.message
+        super().__init__(self.message)
 
 
 class Decision(NamedTuple):
@@ -196,12 +195,12 @@ class ControlState:
             )
         return broker
 
-    def is_online(self, broker_id: int, directory: UUID | None) -> bool:
+    def is_online(self, broker_id: int, directory: UUID) -> bool:
         """Whether a broker has this log directory of a replica."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or directory == LOST:
             return False
-        if directory in (None, MIGRATING, UNASSIGNED):
+        if directory in (MIGRATING, UNASSIGNED):
             return True
         # Registered at a level without directories: it would stop if all of them had failed
         # (KAFKA-16162).
@@ -274,8 +273,13 @@ class ControlState:
         own = dict(zip(partition.replicas, partition.directories, strict=False))
 
         def may_lead(broker_id: int, _: UUID | None) -> bool:
-            # The directory that the broker has confirmed, not one that this change assigns.
-            return alive(broker_id) and self.is_online(broker_id, own.get(broker_id))
+            # The directory that the broker has confirmed, not one that this change assigns. Who is
+            # no replica has no records: the last known leader may have been one before a
+            # reassignment was cancelled. (Kafka's controller fails there.)
+            directory = own.get(broker_id)
+            return (
+                directory is not None and alive(broker_id) and self.is_online(broker_id, directory)
+            )
 
         rules = Rules(
             metadata_version=self.image.metadata_version,

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from tailrace.cluster.bootstrap import new_image
 from tailrace.cluster.control.brokers import fence_stale
+from tailrace.cluster.control.leaders import balance_leaders, elect_unclean
 from tailrace.cluster.control.requests import decide
 from tailrace.cluster.control.state import ControlConfig, ControlState, RefusedError
 from tailrace.cluster.metadata.batches import RecordToWrite
@@ -185,6 +186,14 @@ class Controlled:
                 each.broker_id for each in made if isinstance(each, BrokerRegistrationChangeRecord)
             ]
         return found
+
+    def balance(self) -> None:
+        """The controller's elections of preferred leaders."""
+        self.append(balance_leaders(self.state))
+
+    def elect_unclean(self) -> None:
+        """The controller's unclean elections."""
+        self.append(elect_unclean(self.state))
 
     # -- topics -------------------------------------------------------------------------------
 
