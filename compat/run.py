@@ -52,6 +52,7 @@ from compat import (
     old_formats,
     old_metadata,
     others,
+    partition_changes,
     placing,
     plain_answers,
     producer_ids,
@@ -177,6 +178,7 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     report.section("Messages and records of coordinators")
     report.check("the message tables are those of Kafka's definitions", differing(KAFKA.version))
     encoding.check(report, java, jars, directory)
+    partition_changes.check(report, java, jars, directory)
     limits.check(report, java, jars, directory)
     coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
     report.section("Requests of transactional producers in every state, to both brokers")
