@@ -1,4 +1,4 @@
-"""`tailrace cluster`: the state of a cluster from the files of its metadata log."""
+"""`tailrace cluster`: the state of a cluster that runs, or that the files of a node have."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tailrace.cli.arguments import aligned
-from tailrace.cli.on_cluster import AS_JSON, emit, say
+from tailrace.cli.on_cluster import AS_JSON, Connection, emit, on_cluster, say
 from tailrace.offline.metadata_state import (
     END,
     Change,
@@ -34,17 +34,16 @@ FENCED, SHUTTING_DOWN = "fenced", "shutting down"
 
 @click.group()
 def cluster() -> None:
-    """Show the state of a KRaft cluster from the files of one node's metadata log.
+    """Show the state of a cluster, or what the files of a node's metadata log say of it.
 
-    No broker is asked and no file is changed, so a copy of the directory is enough.
+    With --data no broker is asked and no file is changed, so a copy of the directory is enough.
     """
 
 
-_DATA = click.option(
-    "--data", "directory", metavar="DIR", required=True,
-    help="The node's metadata.log.dir (by default the first of log.dirs), or a copy of it: the "
-    "directory that contains __cluster_metadata-0.",
-)  # fmt: skip
+_DATA_HELP = (
+    "The node's metadata.log.dir (by default the first of log.dirs), or a copy of it: the "
+    "directory that contains __cluster_metadata-0."
+)
 
 
 def _moment(_: click.Context, parameter: click.Parameter, value: str | None) -> Moment:
@@ -57,20 +56,42 @@ def _moment(_: click.Context, parameter: click.Parameter, value: str | None) -> 
 
 
 @cluster.command()
-@_DATA
+@click.option("--data", "directory", metavar="DIR", help=f"Ask no broker. {_DATA_HELP}")
 @click.option(
     "--at", callback=_moment, metavar="OFFSET|TIME",
     help="Show the state at an offset of the metadata log, or at a time (ISO 8601, UTC), instead "
-    "of at its end.",
+    "of at its end; with --data.",
 )  # fmt: skip
-@click.option("--topic", "name", metavar="TOPIC", help="Show only this topic, with its partitions.")
+@click.option(
+    "--topic", "name", metavar="TOPIC",
+    help="Show only this topic, with its partitions; with --data.",
+)  # fmt: skip
 @AS_JSON
-def describe(directory: str, *, at: Moment, name: str | None, as_json: bool) -> None:
-    """Show brokers, topics, configs, features, quotas and ACLs.
+@on_cluster
+def describe(
+    directory: str | None,
+    *,
+    at: Moment,
+    name: str | None,
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Show the brokers of a cluster, fenced ones too, its controller, and the metadata quorum.
 
-    The state at an offset includes all records below it, the state at a time all records with a
-    timestamp up to it.
+    Of a replica of the metadata log the lag is shown too, in records.
+
+    With --data, show brokers, topics, configs, features, quotas and ACLs from files. The state at
+    an offset includes all records below it, the state at a time all records with a timestamp up to
+    it.
     """
+    if directory is None:
+        if at is not END or name is not None:
+            raise click.UsageError("--at and --topic are about the files of --data; see also topic")
+        # The files of a node need no client.
+        from tailrace.cli.cluster_status import describe_running
+
+        describe_running(connection, as_json=as_json)
+        return
     files = DiskFiles()
     folder = metadata_folder(files, directory)
     # Damage is reported and the rest is shown: the files may be all that is left of a dead node.
@@ -95,7 +116,7 @@ def describe(directory: str, *, at: Moment, name: str | None, as_json: bool) -> 
 
 
 @cluster.command()
-@_DATA
+@click.option("--data", "directory", metavar="DIR", required=True, help=_DATA_HELP)
 @click.option(
     "--from", "first", callback=_moment, required=True, metavar="OFFSET|TIME",
     help="The earlier state: an offset of the metadata log, or a time (ISO 8601, UTC).",

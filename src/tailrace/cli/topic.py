@@ -1,31 +1,45 @@
 """`tailrace topic`: topics of any Kafka cluster."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import click
 
 from tailrace.cli.arguments import aligned
-from tailrace.cli.on_cluster import AS_JSON, YES, Connection, change, confirm, emit, on_cluster
+from tailrace.cli.on_cluster import (
+    AS_JSON,
+    YES,
+    Connection,
+    FunctionT,
+    change,
+    confirm,
+    emit,
+    on_cluster,
+)
 from tailrace.client.admin.configs import (
+    ConfigEntry,
     ConfigResource,
     describe_configs,
     incremental_alter_configs,
 )
 from tailrace.client.admin.offsets import LogRange, log_ranges
+from tailrace.client.admin.replicas import list_partition_reassignments
 from tailrace.client.admin.topics import (
     NewTopic,
     create_partitions,
     create_topics,
     delete_topics,
+    describe_topics,
     list_topics,
 )
-from tailrace.client.reader import PartitionDescription, TopicDescription
+from tailrace.client.reader import ClusterReader, PartitionDescription, TopicDescription
 from tailrace.client.topics import find_topic, led_partitions
 from tailrace.config import parse_assignments
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.protocol.config_resources import ResourceType
+from tailrace.values import replace
 
 TOPIC_FORMAT = "tailrace.topic/1"
 
@@ -101,20 +115,77 @@ def list_all(*, as_json: bool, connection: Connection) -> None:
         click.echo(line)
 
 
+class _Only(NamedTuple):
+    """The choice of partitions that a flag makes, by Kafka's name for it."""
+
+    flag: str
+    help: str
+    has: Callable[[PartitionDescription, int, int], bool]
+    """Whether a partition is one, by replicas that it is getting and its topic's minimum ISR."""
+
+
+# As kafka-topics decides (TopicCommand).
+_ONLY = (
+    _Only(
+        "under-replicated-partitions",
+        "Show only partitions of which a replica is not in sync.",
+        # Replicas that a reassignment adds are out of sync at first, and nothing is wrong.
+        lambda part, added, _: len(part.replicas) - added > len(part.isr),
+    ),
+    _Only(
+        "unavailable-partitions",
+        "Show only partitions without a leader.",
+        lambda part, _added, _insync: part.leader < 0,
+    ),
+    _Only(
+        "under-min-isr-partitions",
+        "Show only partitions with fewer replicas in sync than min.insync.replicas.",
+        lambda part, _, insync: len(part.isr) < insync,
+    ),
+    _Only(
+        "at-min-isr-partitions",
+        "Show only partitions with as many replicas in sync as min.insync.replicas.",
+        lambda part, _, insync: len(part.isr) == insync,
+    ),
+)
+
+
+def _with_only(command: FunctionT) -> FunctionT:
+    """Adds the flags that choose partitions."""
+    for each in reversed(_ONLY):
+        command = click.option(f"--{each.flag}", is_flag=True, help=each.help)(command)
+    return command
+
+
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@_with_only
 @AS_JSON
 @on_cluster
-def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -> None:
-    """Show configs, and partitions with leader, replicas and offsets.
+def describe(
+    names: tuple[str, ...], *, as_json: bool, connection: Connection, **flags: bool
+) -> None:
+    """Show configs, and partitions with leader, replicas and offsets; without a NAME of all topics.
 
     Configs are those that override the broker's defaults. Earliest is the log start offset and
-    latest the log end offset; both are - if the partition has no leader.
+    latest the log end offset; both are - if the partition has no leader. Eligible replicas may lead
+    without a loss though they are not in sync.
     """
+    chosen = [each for each in _ONLY if flags[each.flag.replace("-", "_")]]
+    if len(chosen) > 1:
+        given = " and ".join(f"--{each.flag}" for each in chosen)
+        raise click.UsageError(f"{given} choose different partitions; give one of them")
     with connection.open() as cluster:
         # All names are looked up first, so that a wrong one is an error before any output.
-        found = [find_topic(cluster, each) for each in dict.fromkeys(names)]
-        configs = cluster.do(describe_configs, [_resource(each.name) for each in found]).results()
+        wanted = [find_topic(cluster, each).name for each in dict.fromkeys(names)]
+        wanted = wanted or sorted(cluster.topics())
+        # By its own API where the broker has it: Metadata has no eligible leaders.
+        described = cluster.do(describe_topics, wanted).results()
+        found = [described[name] for name in wanted]
+        resources = [_resource(each.name) for each in found]
+        configs = cluster.do(describe_configs, resources).results() if resources else {}
+        for only in chosen:
+            found = _chosen(cluster, only, found, configs=configs)
         parts = [
             TopicPartition(each.name, part.partition) for each in found for part in each.partitions
         ]
@@ -237,10 +308,35 @@ def _partition_fields(part: PartitionDescription, log: LogRange | None) -> dict[
         "leader_epoch": None if part.leader_epoch < 0 else part.leader_epoch,
         "replicas": list(part.replicas),
         "isr": list(part.isr),
+        # Null from a broker before Kafka 4.0, which does not tell.
+        "eligible": None if part.eligible_leaders is None else list(part.eligible_leaders),
         "offline": list(part.offline),
         "earliest": None if log is None else log.start,
         "latest": None if log is None else log.end,
     }
+
+
+def _chosen(
+    cluster: ClusterReader,
+    only: _Only,
+    topics: Sequence[TopicDescription],
+    *,
+    configs: Mapping[ConfigResource, Mapping[str, ConfigEntry]],
+) -> list[TopicDescription]:
+    """The topics that have partitions which a flag asks for, with these alone."""
+    moving = cluster.do(list_partition_reassignments)
+    found = []
+    for each in topics:
+        # Null from a broker that does not let this client see it.
+        insync = configs[_resource(each.name)]["min.insync.replicas"].value
+        parts = []
+        for part in each.partitions:
+            moved = moving.get(TopicPartition(each.name, part.partition))
+            if only.has(part, 0 if moved is None else len(moved.adding), int(insync or 1)):
+                parts.append(part)
+        if parts:
+            found.append(replace(each, partitions=tuple(parts)))
+    return found
 
 
 def _lines(
@@ -252,7 +348,9 @@ def _lines(
     for name, value in sorted(own.items()):
         # Brokers send null in place of a value that is sensitive.
         yield f"  {name}={'(secret)' if value is None else value}"
-    rows = [("partition", "leader", "replicas", "isr", "earliest", "latest")]
+    rows: list[tuple[str, ...]] = [
+        ("partition", "leader", "replicas", "isr", "eligible", "earliest", "latest")
+    ]
     for part, log in zip(topic.partitions, ranges, strict=True):
         rows.append(
             (
@@ -260,11 +358,16 @@ def _lines(
                 "-" if part.leader < 0 else str(part.leader),
                 ",".join(map(str, part.replicas)),
                 ",".join(map(str, part.isr)) or "-",
+                ",".join(map(str, part.eligible_leaders or ())) or "-",
                 "-" if log is None else str(log.start),
                 "-" if log is None else str(log.end),
             )
         )
-    for line in aligned(rows, right=(0, 1, 4, 5)):
+    # Rarely there: it has no column unless one is.
+    is_shown = any(each.eligible_leaders for each in topic.partitions)
+    shown = [row if is_shown else (*row[:4], *row[5:]) for row in rows]
+    count = len(shown[0])
+    for line in aligned(shown, right=(0, 1, count - 2, count - 1)):
         yield f"  {line}"
 
 

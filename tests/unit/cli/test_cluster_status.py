@@ -1,0 +1,253 @@
+"""`tailrace cluster describe` and the flags of `topic describe`, with several brokers."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterResponse,
+)
+from tailrace.protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from tailrace.protocol.messages.describe_quorum import (
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+    Listener,
+    Node,
+    ReplicaState,
+)
+from tailrace.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tailrace.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+from tailrace.testing.cluster import ScriptedCluster
+from tailrace.testing.real_cluster import real_cluster
+from tests.unit.cli.running import lines, objects, said
+
+TIME_MS, TIME = 1_700_000_000_000, "2023-11-14T22:13:20.000Z"
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    """A cluster of one node with the topic `t` of six partitions."""
+    with real_cluster() as cluster:
+        cluster.create_topic("t", partitions=6)
+        yield cluster
+
+
+def answer(cluster: ScriptedCluster, key: ApiKey, response: Message) -> None:
+    """Have an API answered alike each time."""
+
+    def answered(_cluster: object, _node: object, _body: Any) -> Message:
+        return response
+
+    cluster.answers[key] = answered
+
+
+def quorum(*observers: ReplicaState) -> DescribeQuorumResponse:
+    """Two voters, of which 3000 leads, and observers."""
+    part = DescribeQuorumResponsePartitionData(
+        partition_index=0,
+        leader_id=3000,
+        leader_epoch=7,
+        high_watermark=90,
+        current_voters=(replica(3000, 100), replica(3001, 98)),
+        observers=observers,
+    )
+    return DescribeQuorumResponse(
+        topics=(
+            DescribeQuorumResponseTopicData(topic_name="__cluster_metadata", partitions=(part,)),
+        ),
+        nodes=(Node(node_id=3000, listeners=(Listener(name="CONTROLLER", host="c", port=9093),)),),
+    )
+
+
+def replica(replica_id: int, end: int, *, caught_up: int = TIME_MS) -> ReplicaState:
+    """A replica of the metadata log."""
+    return ReplicaState(
+        replica_id=replica_id,
+        log_end_offset=end,
+        last_fetch_timestamp=caught_up,
+        last_caught_up_timestamp=caught_up,
+    )
+
+
+def test_brokers_and_quorum_are_described(cluster: ScriptedCluster) -> None:
+    """The active controller is that of the quorum, and a replica lacks what its leader has more."""
+    brokers = (
+        DescribeClusterBroker(broker_id=1, host="a", port=9092, rack="r"),
+        DescribeClusterBroker(broker_id=2, host="b", port=9092, is_fenced=True),
+    )
+    answer(
+        cluster,
+        ApiKey.DESCRIBE_CLUSTER,
+        DescribeClusterResponse(cluster_id="ID", controller_id=1, brokers=brokers),
+    )
+    answer(
+        cluster,
+        ApiKey.DESCRIBE_QUORUM,
+        quorum(replica(1, 95), replica(2, -1, caught_up=-1)),
+    )
+    at = ("--bootstrap", cluster.bootstrap)
+    shown = [line.split() for line in lines("cluster", "describe", *at)]
+    assert shown == [
+        ["cluster", "ID:", "controller", "3000", "in", "epoch", "7,", "high", "watermark", "90"],
+        ["brokers"],
+        ["id", "state", "rack", "address"],
+        ["1", "active", "r", "a:9092"],
+        ["2", "fenced", "-", "b:9092"],
+        ["metadata", "quorum"],
+        ["id", "role", "log", "end", "lag", "caught", "up", "controller", "listener"],
+        ["3000", "leader", "100", "0", TIME, "CONTROLLER://c:9093"],
+        ["3001", "voter", "98", "2", TIME, "-"],
+        ["1", "observer", "95", "5", TIME, "-"],
+        ["2", "observer", "-", "-", "-", "-"],
+    ]
+    found = objects("cluster", "describe", *at)
+    assert [each["type"] for each in found] == ["cluster"] + ["broker"] * 2 + ["quorum"] * 4
+    assert (found[0]["controller"], found[2]["state"]) == (3000, "fenced")
+    assert [(each["lag"], each["log_end"]) for each in found[3:]] == [
+        (0, 100),
+        (2, 98),
+        (5, 95),
+        (None, None),
+    ]
+
+
+def test_flags_of_files_need_files() -> None:
+    """A cluster that runs has no earlier state to show."""
+    for flag in (("--at", "5"), ("--topic", "t")):
+        assert "--at and --topic are about the files of --data" in said(
+            "cluster", "describe", *flag
+        )
+
+
+def partition(number: int, leader: int, isr: tuple[int, ...], **fields: Any) -> Any:
+    """A partition of three replicas."""
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE,
+        partition_index=number,
+        leader_id=leader,
+        leader_epoch=1,
+        replica_nodes=(1, 2, 3),
+        isr_nodes=isr,
+        **fields,
+    )
+
+
+@pytest.fixture
+def replicated(cluster: ScriptedCluster) -> ScriptedCluster:
+    """The topic with three replicas, of which two have to be in sync."""
+    parts = (
+        partition(0, 1, (1, 2, 3)),
+        partition(1, 1, (1, 2)),
+        partition(2, 1, (1,)),
+        partition(3, -1, (), eligible_leader_replicas=(2,)),
+        # A reassignment adds replica 3, which is not in sync yet.
+        partition(4, 1, (1, 2)),
+        partition(5, 1, (1, 2, 3)),
+    )
+    topic = DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE, name="t", partitions=parts
+    )
+    del cluster.versions[ApiKey.DESCRIBE_TOPIC_PARTITIONS]
+    answer(
+        cluster,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        DescribeTopicPartitionsResponse(topics=(topic,)),
+    )
+    entry = DescribeConfigsResourceResult(
+        name="min.insync.replicas", value="2", config_source=1, documentation=None
+    )
+    result = DescribeConfigsResult(resource_type=2, resource_name="t", configs=(entry,))
+    answer(cluster, ApiKey.DESCRIBE_CONFIGS, DescribeConfigsResponse(results=(result,)))
+    moving = OngoingPartitionReassignment(
+        partition_index=4, replicas=(1, 2, 3), adding_replicas=(3,)
+    )
+    answer(
+        cluster,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ListPartitionReassignmentsResponse(
+            topics=(OngoingTopicReassignment(name="t", partitions=(moving,)),)
+        ),
+    )
+    cluster.answers[ApiKey.LIST_OFFSETS] = empty_logs
+    cluster.partitions[TopicPartition("t", 3)].leader = -1
+    return cluster
+
+
+def empty_logs(_cluster: object, _node: object, body: Any) -> ListOffsetsResponse:
+    """Logs that begin and end at offset 0."""
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    ListOffsetsPartitionResponse(
+                        partition_index=each.partition_index,
+                        error_code=ErrorCode.NONE,
+                        offset=0,
+                        leader_epoch=1,
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in body.topics
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "numbers"),
+    [
+        ("--under-replicated-partitions", [1, 2, 3]),
+        ("--unavailable-partitions", [3]),
+        ("--under-min-isr-partitions", [2, 3]),
+        ("--at-min-isr-partitions", [1, 4]),
+    ],
+)
+def test_partitions_are_chosen_as_by_kafka_topics(
+    replicated: ScriptedCluster, flag: str, numbers: list[int]
+) -> None:
+    """All topics are looked at if none is named."""
+    found = objects("topic", "describe", flag, "--bootstrap", replicated.bootstrap)
+    assert [each["partition"] for each in found if each["type"] == "partition"] == numbers
+
+
+def test_eligible_leaders_have_a_column_where_there_are_some(replicated: ScriptedCluster) -> None:
+    """Most topics have none, since their replicas are in sync."""
+    at = ("--bootstrap", replicated.bootstrap)
+    shown = [line.split() for line in lines("topic", "describe", "--unavailable-partitions", *at)]
+    assert shown[-2:] == [
+        ["partition", "leader", "replicas", "isr", "eligible", "earliest", "latest"],
+        ["3", "-", "1,2,3", "-", "2", "-", "-"],
+    ]
+    shown = [line.split() for line in lines("topic", "describe", "--at-min-isr-partitions", *at)]
+    assert "eligible" not in shown[-3]
+
+
+def test_two_choices_are_a_mistake() -> None:
+    """One would hide partitions of the other."""
+    told = said("topic", "describe", "--unavailable-partitions", "--at-min-isr-partitions")
+    assert "--unavailable-partitions and --at-min-isr-partitions choose different" in told
