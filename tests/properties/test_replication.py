@@ -1,7 +1,8 @@
 """Leaders, followers and a controller of one partition, whose messages are late, lost and doubled.
 
-No broker and no network: what a leader knows (`leadership`), what a follower does with its log
-(`follower_log`) and what a controller decides (`partition_change`), against each other.
+No broker and no network: a partition in its roles (`partition`), what a follower does with its log
+(`follower_log`) and what a controller decides (`partition_change`), against each other. Brokers
+stop, and lose what was not flushed, while others have it.
 """
 
 from contextlib import suppress
@@ -13,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.cluster.partition_change import Rules, Wanted, change_partition
+from tailrace.errors import OffsetOutOfRangeError
 from tailrace.model import LeaderEpoch, Offset
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.metadata_records import PartitionRecord
@@ -27,24 +29,31 @@ from tailrace.replication.follower_log import (
 )
 from tailrace.replication.leadership import (
     IsrChange,
-    Leadership,
     NotReplicaError,
     Rejection,
     StaleFollowerError,
+)
+from tailrace.replication.partition import (
+    ClusterView,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    Partition,
 )
 from tailrace.storage.epochs import EpochEnd, EpochEntry
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.shrink import take_steps
-from tailrace.testing import MemoryFiles
+from tailrace.testing import MemoryFiles, virtual_runtime
 from tailrace.values import replace
-from tests.unit.storage.builders import NOW, batch, open_at, settings, values
+from tests.unit.storage.builders import NOW, SetClock, batch, open_at, settings, values
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
 NODES = (1, 2, 3)
 LAG_MS, INSYNC_MIN = 1000, 2
+CONFIG = settings(segment_bytes=4000, min_insync_replicas=INSYNC_MIN)
 STEPS = 1000
 
 
@@ -64,7 +73,7 @@ class Sent(NamedTuple):
 
     value: bytes
     offset: int
-    epoch: int
+    acknowledged: "asyncio.Future[None] | None"
 
 
 class Node:
@@ -72,15 +81,40 @@ class Node:
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
-        self.log: Log = open_at(MemoryFiles(), config=settings(segment_bytes=4000))
+        self.disk = MemoryFiles()
         self.broker_epoch = 0
-        self.image: Image | None = None
-        self.leadership: Leadership | None = None
-        self.epoch = LeaderEpoch(-1)
-        self.fallback = Offset(0)
-        self.waiting: list[Sent] = []
         self.asked = self.answered = 0
         """Numbers of the last AlterPartition that it has sent, and that the controller has seen."""
+        self.noted = 0
+        """The high watermark in its checkpoint."""
+        self._start()
+
+    def _start(self) -> None:
+        self.image: Image | None = None
+        self.waiting: list[Sent] = []
+        self.fallback = Offset(0)
+        self.partition = Partition(
+            open_at(self.disk, config=CONFIG, high_watermark=self.noted),
+            on_failure=_fail,
+            cluster=ClusterView(
+                node_id=self.node_id,
+                brokers=self,
+                has_partition=lambda _: True,
+                clock=SetClock(),
+                lag_ms=LAG_MS,
+            ),
+        )
+        # As a start does before new records get these offsets.
+        self.noted = min(self.noted, self.log.end_offset)
+
+    @property
+    def log(self) -> Log:
+        return self.partition.log
+
+    @property
+    def proposed(self) -> IsrChange | None:
+        leadership = self.partition.leadership
+        return None if leadership is None else leadership.proposed
 
     # The image may be replaced while a leadership lasts.
     def alive_epoch(self, broker_id: int) -> int | None:
@@ -92,30 +126,23 @@ class Node:
     def see(self, image: Image, now_ms: int) -> None:
         self.image, state = image, image.state
         if state.leader == self.node_id:
-            if self.leadership is None:
-                self.leadership = Leadership(self.node_id, self, lag_ms=LAG_MS)
-            if self.leadership.lead(state, log_end=self.log.end_offset, now_ms=now_ms):
-                self.log.epochs.assign(self.leadership.epoch, self.log.end_offset)
-            self.epoch = self.leadership.epoch
-            self.move(now_ms)
-        else:
-            # Records that wait for their acknowledgement get an error (NOT_LEADER_OR_FOLLOWER).
-            self.leadership, self.waiting = None, []
-            if state.leader_epoch > self.epoch:
-                self.epoch = LeaderEpoch(state.leader_epoch)
-                self.fallback = self.log.positions.high_watermark
+            self.partition.lead(state, now_ms=now_ms)
+        elif self.partition.follow(state):
+            self.fallback = self.log.positions.high_watermark
 
-    def restart(self) -> None:
-        """A start: the high watermark comes from its checkpoint, and so is lower than it was."""
-        self.leadership, self.waiting, self.epoch = None, [], LeaderEpoch(-1)
-        self.image = None
+    def flush(self) -> None:
+        """Put the log on the device, and its high watermark into the checkpoint."""
+        self.log.sync()
+        self.noted = self.log.positions.high_watermark
 
-    def move(self, now_ms: int) -> None:
-        assert self.leadership is not None
-        found = self.leadership.high_watermark(
-            self.log.end_offset, now_ms=now_ms, insync_min=INSYNC_MIN
-        )
-        self.log.advance_high_watermark(found)
+    def restart(self, *, loses_unsynced: bool) -> None:
+        """The process ends at once, and begins again; the machine may lose what is not synced."""
+        self.disk = self.disk.crash(keep_unsynced=not loses_unsynced)
+        self._start()
+
+
+def _fail(error: OSError) -> None:
+    raise error
 
 
 class World:
@@ -185,10 +212,33 @@ class World:
         if gone:
             node = self.nodes[self.chance.choice(gone)]
             if self.chance.random() < 0.5:
-                node.restart()
-                node.broker_epoch = next(self.epochs)
+                self.restart(node)
             self.alive[node.node_id] = node.broker_epoch
             self.decide(Wanted())
+
+    def crash(self) -> None:
+        """A broker stops and registers again, before anybody has missed it or after."""
+        node = self.nodes[self.chance.choice(NODES)]
+        self.alive.pop(node.node_id, None)
+        self.restart(node)
+        self.alive[node.node_id] = node.broker_epoch
+        self.decide(Wanted())
+
+    def restart(self, node: Node) -> None:
+        """A broker stops, in order or not, and begins again in another broker epoch."""
+        state, gone = self.state, node.node_id
+        # One of these stops in order: if all lose records, nobody has them (KIP-966).
+        keepers = {*state.isr, *(state.eligible_leader_replicas or ())} - {gone}
+        is_unclean = bool(keepers) and self.chance.random() < 0.7
+        self.decide(
+            Wanted(
+                isr=tuple(each for each in state.isr if each != gone),
+                unclean=frozenset({gone} if is_unclean else ()),
+            )
+        )
+        assert self.state.leader_recovery_state == 0
+        node.restart(loses_unsynced=is_unclean)
+        node.broker_epoch = next(self.epochs)
 
     def alter(self, node: Node, change: IsrChange, *, number: int) -> None:
         """An AlterPartition at the controller, and its answer on the way back."""
@@ -212,19 +262,20 @@ class World:
         answered, epoch = self.state, self.state.leader_epoch
 
         def answer() -> None:
-            leadership = node.leadership
             # Nobody reads an answer on a connection that was given up.
-            if leadership is None or number != node.asked:
+            if number != node.asked:
                 return
             if code is not ErrorCode.NONE:
-                assert leadership.reject(change, code) is not Rejection.AGAIN
-            elif leadership.confirm(
-                change,
-                answered.isr,
-                leader_epoch=epoch,
-                partition_epoch=answered.partition_epoch,
-            ):
-                node.move(self.now_ms)
+                rejection = node.partition.reject(change, code, now_ms=self.now_ms)
+                assert rejection is not Rejection.AGAIN
+            else:
+                node.partition.confirm(
+                    change,
+                    answered.isr,
+                    leader_epoch=epoch,
+                    partition_epoch=answered.partition_epoch,
+                    now_ms=self.now_ms,
+                )
 
         self.messages.append(answer)
 
@@ -240,40 +291,36 @@ class World:
 
     def produce(self) -> None:
         node = self.nodes[self.chance.choice(NODES)]
-        leadership = node.leadership
-        if leadership is None:
-            return
-        if len(leadership.isr) < leadership.effective_min(INSYNC_MIN):
-            return  # NOT_ENOUGH_REPLICAS
         self.count += 1
         value = b"value %d" % self.count
-        appended = node.log.append(
-            memoryview(batch(value)), leader_epoch=leadership.epoch, now_ms=self.now_ms
-        )
-        node.waiting.append(Sent(value, appended.base_offset, leadership.epoch))
-        node.move(self.now_ms)
+        with suppress(NotLeaderError, NotEnoughReplicasError):
+            node.partition.check_replicas()
+            appended = node.partition.append(memoryview(batch(value)), now_ms=self.now_ms)
+            acknowledged = node.partition.acknowledged(Offset(appended.last_offset + 1))
+            node.waiting.append(Sent(value, appended.base_offset, acknowledged))
+
+    def flush(self) -> None:
+        self.nodes[self.chance.choice(NODES)].flush()
 
     def acknowledge(self) -> None:
         for node in self.nodes.values():
-            leadership = node.leadership
-            if leadership is None:
-                continue
-            done = [
-                each for each in node.waiting if each.offset < node.log.positions.high_watermark
-            ]
-            node.waiting = [each for each in node.waiting if each not in done]
-            # Else NOT_ENOUGH_REPLICAS_AFTER_APPEND.
-            if leadership.member_count >= leadership.effective_min(INSYNC_MIN):
-                self.acknowledged += done
+            waiting, node.waiting = node.waiting, []
+            for sent in waiting:
+                future = sent.acknowledged
+                if future is None or (future.done() and future.exception() is None):
+                    self.acknowledged.append(sent)
+                elif not future.done():
+                    node.waiting.append(sent)
 
     def fetch(self, node: Node | None = None) -> None:
         node = node or self.nodes[self.chance.choice(NODES)]
-        if node.leadership is not None or node.image is None:
+        if node.partition.is_leader or node.image is None:
             return
         leader = self.nodes.get(node.image.state.leader)
         if leader is None or leader is node:
             return
-        position, epoch, broker_epoch = position_of(node.log), node.epoch, node.broker_epoch
+        position, broker_epoch = position_of(node.log), node.broker_epoch
+        epoch = node.partition.leader_epoch
         self.messages.append(
             lambda: self.serve(leader, node, position, epoch=epoch, broker_epoch=broker_epoch)
         )
@@ -282,10 +329,12 @@ class World:
         self, leader: Node, node: Node, position: FetchPosition, *, epoch: int, broker_epoch: int
     ) -> None:
         """A fetch at the leader, and its answer on the way back."""
-        leadership, log = leader.leadership, leader.log
-        if leadership is None or leadership.epoch != epoch:
+        partition, log = leader.partition, leader.log
+        if not partition.is_leader or partition.leader_epoch != epoch:
             return
-        diverging = divergence(log, leadership.epoch, position)
+        diverging = None
+        with suppress(OffsetOutOfRangeError):
+            diverging = partition.divergence(position.offset, position.last_epoch)
         if diverging is not None:
             self.messages.append(lambda: self.cut(node, diverging, position, epoch=epoch))
             return
@@ -294,7 +343,7 @@ class World:
             self.messages.append(lambda: self.settle(node, bounds, position, epoch=epoch))
             return
         try:
-            is_news = leadership.note_fetch(
+            partition.note_fetch(
                 node.node_id,
                 broker_epoch=broker_epoch,
                 offset=position.offset,
@@ -304,9 +353,6 @@ class World:
             )
         except (NotReplicaError, StaleFollowerError):
             return
-        leadership.expand(node.node_id, high_watermark=log.positions.high_watermark)
-        if is_news:
-            leader.move(self.now_ms)
         found = log.read(
             position.offset,
             bytes_max=self.chance.randint(1, 300),
@@ -318,7 +364,9 @@ class World:
         self.messages.append(lambda: self.take(node, fetched, position, epoch=epoch))
 
     def follows(self, node: Node, epoch: int) -> bool:
-        return node.leadership is None and node.image is not None and node.epoch == epoch
+        partition = node.partition
+        is_follower = node.image is not None and not partition.is_leader
+        return is_follower and partition.leader_epoch == epoch
 
     def take(
         self, node: Node, fetched: FetchedPartition, asked: FetchPosition, *, epoch: int
@@ -333,6 +381,7 @@ class World:
         if self.follows(node, epoch):
             with suppress(MisplacedAnswerError):
                 take_steps(cut_diverged(node.log, end, asked=asked, fallback=node.fallback))
+                node.flush()
 
     def settle(
         self, node: Node, bounds: tuple[int, int], asked: FetchPosition, *, epoch: int
@@ -343,15 +392,13 @@ class World:
                 steps = settle_range(node.log, leader_start=start, leader_end=end, asked=asked)
                 if steps is not None:
                     take_steps(steps)
+                    node.flush()
 
     def ask_for_isr(self) -> None:
         """The leader looks for members that are late, and sends what it proposes, also again."""
         node = self.nodes[self.chance.choice(NODES)]
-        leadership = node.leadership
-        if leadership is None:
-            return
-        leadership.shrink(log_end=node.log.end_offset, now_ms=self.now_ms)
-        change = leadership.proposed
+        node.partition.check_followers(self.now_ms)
+        change = node.proposed
         if change is not None:
             node.asked += 1
             number = node.asked
@@ -373,7 +420,8 @@ class World:
     def step(self) -> None:
         actions = (
             (self.produce, 4), (self.fetch, 8), (self.deliver, 16), (self.publish, 4),
-            (self.ask_for_isr, 2), (self.fence, 0.4), (self.unfence, 1),
+            (self.ask_for_isr, 2), (self.fence, 0.4), (self.unfence, 1), (self.crash, 0.1),
+            (self.flush, 1),
         )  # fmt: skip
         [action] = self.chance.choices(
             [each for each, _ in actions], [weight for _, weight in actions]
@@ -396,28 +444,13 @@ class World:
                 self.messages.pop(0)()
             self.now_ms += 10
             leader = self.nodes[self.state.leader]
-            if leader.leadership is not None and leader.leadership.proposed is not None:
+            if leader.proposed is not None:
                 leader.asked += 1
-                self.alter(leader, leader.leadership.proposed, number=leader.asked)
+                self.alter(leader, leader.proposed, number=leader.asked)
             ends = {each.log.positions.high_watermark for each in self.nodes.values()}
             if len(self.state.isr) == len(NODES) and ends == {leader.log.end_offset}:
                 return leader
         raise AssertionError("the replicas do not come together")
-
-
-def divergence(log: Log, epoch: LeaderEpoch, position: FetchPosition) -> EpochEnd | None:
-    """The same answer as `Partition.divergence` gives a follower."""
-    if position.last_epoch < 0:
-        return None
-    if position.last_epoch == epoch:
-        end = EpochEnd(epoch, log.end_offset)
-    else:
-        end = log.epochs.end_offset_for(position.last_epoch, log_end=log.end_offset)
-    if end.epoch < 0:
-        return EpochEnd(LeaderEpoch(-1), Offset(-1))
-    if end.epoch < position.last_epoch or end.end_offset < position.offset:
-        return end
-    return None
 
 
 def epochs_of(log: Log) -> list[EpochEntry]:
@@ -432,15 +465,21 @@ def epochs_of(log: Log) -> list[EpochEntry]:
 @example(0)
 def test_what_was_acknowledged_is_on_every_replica(seed: int) -> None:
     """Logs become equal, with every record that acks=all has promised, under any leaders."""
-    world = World(seed)
-    for each in world.nodes.values():
-        each.see(world.image, world.now_ms)
-    for _ in range(STEPS):
-        world.step()
-    leader = world.settle_down()
-    held = values(leader.log)
-    for node in world.nodes.values():
-        assert values(node.log) == held
-        assert epochs_of(node.log) == epochs_of(leader.log)
-    for sent in world.acknowledged:
-        assert held[sent.offset] == sent.value
+
+    # Acknowledgements are futures, and need a loop.
+    async def play() -> None:
+        world = World(seed)
+        for each in world.nodes.values():
+            each.see(world.image, world.now_ms)
+        for _ in range(STEPS):
+            world.step()
+        leader = world.settle_down()
+        held = values(leader.log)
+        for node in world.nodes.values():
+            assert values(node.log) == held
+            assert epochs_of(node.log) == epochs_of(leader.log)
+        for sent in world.acknowledged:
+            assert held[sent.offset] == sent.value
+
+    with virtual_runtime() as outside:
+        outside.run(play())

@@ -80,6 +80,7 @@ def open_at(
     config: LogConfig | None = None,
     is_clean: bool = False,
     checkpoints: tuple[int, int] = (0, 0),
+    high_watermark: int | None = None,
     report: Callable[[LogCut], None] | None = None,
 ) -> Log:
     """Open the partition's folder, making it if needed."""
@@ -89,6 +90,7 @@ def open_at(
         config=config or settings(),
         is_clean=is_clean,
         checkpoints=checkpoints,
+        high_watermark=high_watermark,
         report=report,
     )
 
