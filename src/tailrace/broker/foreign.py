@@ -30,7 +30,6 @@ _GROUPS: Final = {
         "controlled.shutdown.retry.backoff.ms "
         "security.inter.broker.protocol "
         ""
-        "replica.high.watermark.checkpoint.interval.ms "
         "replica.selector.class replica.socket.receive.buffer.bytes "
         "follower.fetch.last.tiered.offset.enable "
         "request.timeout.ms socket.connection.setup.timeout.max.ms "

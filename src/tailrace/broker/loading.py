@@ -13,12 +13,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
+from uuid import UUID
 
 from tailrace.cluster.image import Topic
 from tailrace.cluster.state import ClusterState
 from tailrace.errors import StorageError
 from tailrace.model import TopicPartition
-from tailrace.replication.replicas import Replicas
+from tailrace.replication.replicas import Replicas, directory_of
 from tailrace.runtime.threads import Threads
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.directory_logs import DirectoryLogs
@@ -39,6 +40,8 @@ class _QueuedPartition:
     topic: Topic
     config: LogConfig
     """The topic's settings when the partition was queued."""
+    directory_id: UUID | None
+    """The log directory that controllers have assigned, if it has to be made."""
 
 
 class Loading:
@@ -75,7 +78,12 @@ class Loading:
                 if is_shared and node_id not in states[number].replicas:
                     continue
                 partition = TopicPartition(topic.name, number)
-                one = _QueuedPartition(partition=partition, topic=topic, config=config)
+                one = _QueuedPartition(
+                    partition=partition,
+                    topic=topic,
+                    config=config,
+                    directory_id=None if node_id is None else directory_of(states[number], node_id),
+                )
                 queues.setdefault(self._logs.directory_of(partition), []).append(one)
         self._warn(queues.get(None, []))
         self._partition_count = sum(map(len, queues.values()))
@@ -108,7 +116,10 @@ class Loading:
             try:
                 log = await self._threads.run(
                     lambda one=one: self._logs.open(  # type: ignore[misc]
-                        one.partition, topic_id=one.topic.topic_id, config=one.config
+                        one.partition,
+                        topic_id=one.topic.topic_id,
+                        config=one.config,
+                        directory_id=one.directory_id,
                     )
                 )
             except StorageError as error:

@@ -165,7 +165,7 @@ class Housekeeping:
 
     def jobs(self, config: BrokerConfig) -> list[PeriodicJob]:
         """Every job, with its interval from the settings."""
-        timed = (
+        timed = [
             ("checkpoint", config.checkpoint_interval_ms, self.checkpoint),
             (
                 "log_start_checkpoint",
@@ -175,7 +175,13 @@ class Housekeeping:
             ("flush", config.flush_check_interval_ms, self.flush_due),
             ("retention", config.retention_check_interval_ms, self.delete_old_segments),
             ("producer_expiry", config.producer_check_interval_ms, self.expire_producers),
-        )
+        ]
+        if config.has_controllers:
+            # Alone, what is appended is committed, and a start need not know (`recovery`).
+            interval_ms = config.kraft.watermark_checkpoint_interval_ms
+            timed.append(
+                ("high_watermark_checkpoint", interval_ms, self.checkpoint_high_watermarks)
+            )
         # Not at once: a start has enough to read from its devices (`log.initial.task.delay.ms`).
         delayed = [
             PeriodicJob(
@@ -201,6 +207,9 @@ class Housekeeping:
 
     async def checkpoint_log_starts(self) -> None:
         await self._do(self._directory.checkpoint_log_starts)
+
+    async def checkpoint_high_watermarks(self) -> None:
+        await self._do(self._directory.checkpoint_high_watermarks)
 
     async def flush_due(self) -> None:
         """Flush logs whose `flush.ms` has passed."""

@@ -233,4 +233,5 @@ def _logs_of(directory: LogDirectory, config: BrokerConfig, runtime: Runtime) ->
         clock=runtime.clock,
         chance=runtime.chance,
         producer_expiration_ms=config.producer_expiration_ms,
+        has_other_replicas=config.has_controllers,
     )

@@ -23,7 +23,7 @@ from tailrace.runtime.slices import Slices
 from tailrace.runtime.threads import Threads
 from tailrace.storage.config import LogConfig
 from tailrace.storage.log import Log
-from tailrace.storage.manager import LogManager
+from tailrace.storage.manager import AssignedElsewhereError, LogManager
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +49,12 @@ RETRY_S: Final = 5.0
 class _NewLog:
     """A log to be made."""
 
-    def __init__(self, topic_id: uuid.UUID, config: LogConfig) -> None:
+    def __init__(
+        self, topic_id: uuid.UUID, config: LogConfig, directory_id: uuid.UUID | None
+    ) -> None:
         self.topic_id = topic_id
+        self.directory_id = directory_id
+        """The directory that controllers have assigned; None: the one with the fewest logs."""
         self.config = config
         """The topic's settings now; they may change while the log is made."""
         self.settled = asyncio.Event()
@@ -97,11 +101,16 @@ class NewLogs:
         return any(name in each for each in (self._put_off, self._waiting, self._making))
 
     def expect(
-        self, names: Iterable[TopicPartition], *, topic_id: uuid.UUID, config: LogConfig
+        self,
+        names: Iterable[TopicPartition],
+        *,
+        topic_id: uuid.UUID,
+        config: LogConfig,
+        directory_id: uuid.UUID | None = None,
     ) -> None:
-        """Make the logs of these partitions."""
+        """Make the logs of these partitions; `directory_id` as in `LogManager.create`."""
         # Held from now on: the answer to CreateTopics leaves before a folder is made (decision 55).
-        new = {name: _NewLog(topic_id, config) for name in names}
+        new = {name: _NewLog(topic_id, config, directory_id) for name in names}
         self._held.update(new)
         self._put_off |= new
         self._start_later()
@@ -235,7 +244,8 @@ class NewLogs:
         return asked[:TOGETHER_MAX] or list(islice(self._waiting, TOGETHER_MAX))
 
     async def _make(self, news: Mapping[TopicPartition, _NewLog]) -> None:
-        wanted = [(name, new.topic_id, new.config) for name, new in news.items()]
+        # The settings as they are now: the loop may change them while a thread makes the logs.
+        wanted = [(name, new, new.config) for name, new in news.items()]
         made = await self._threads.run(lambda: self._create(wanted))
         for (name, new), log in zip(news.items(), made, strict=True):
             if isinstance(log, Log):
@@ -246,7 +256,7 @@ class NewLogs:
                 self._take_refusal(name, new, log)
 
     def _create(
-        self, wanted: Sequence[tuple[TopicPartition, uuid.UUID, LogConfig]]
+        self, wanted: Sequence[tuple[TopicPartition, _NewLog, LogConfig]]
     ) -> list[Log | Exception]:
         """The logs, or why there is none; on a worker thread."""
         online = self._logs.online
@@ -254,9 +264,13 @@ class NewLogs:
             with suppress(OSError):  # Each call of `create` tries again, and tells.
                 online[0].offsets.announce([name for name, _, _ in wanted])
         made: list[Log | Exception] = []
-        for name, topic_id, config in wanted:
+        for name, new, config in wanted:
             try:
-                made.append(self._logs.create(name, topic_id=topic_id, config=config))
+                made.append(
+                    self._logs.create(
+                        name, topic_id=new.topic_id, config=config, directory_id=new.directory_id
+                    )
+                )
             except (TailraceError, OSError) as error:
                 made.append(error)
         return made
@@ -265,7 +279,8 @@ class NewLogs:
         logger.warning("log_refused partition=%s reason=%s", name, reason)
         self._refuse(name, str(reason))
         home = self._logs.directory_of(name)
-        if home is not None and home.failure is not None:
+        is_elsewhere = isinstance(reason, AssignedElsewhereError)
+        if is_elsewhere or (home is not None and home.failure is not None):
             return  # It may have the folder, and is not used again before the next start.
         # A full disk, for one: retention may have made room by then.
         self._refused[name] = new

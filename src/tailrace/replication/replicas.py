@@ -7,7 +7,7 @@ follow, and what changes, in the order of the images; a log that is not there ye
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tailrace.errors import StorageError
 from tailrace.model import LeaderEpoch, TopicPartition
@@ -29,6 +29,9 @@ from tailrace.values import dataclass
 if TYPE_CHECKING:
     from tailrace.protocol.metadata_records import PartitionRecord
     from tailrace.replication.leadership import IsrChange
+
+RESERVED_IDS: Final = 100
+"""Ids of log directories below this one name no directory (KIP-858)."""
 
 CompactionEnd = Callable[[TopicPartition], None]
 """Called with a partition whose settings no longer enable compaction."""
@@ -194,7 +197,12 @@ class Replicas:
         else:
             self._assigned[name] = state
             if name not in self.new_logs:
-                self.new_logs.expect([name], topic_id=topic_id, config=config)
+                self.new_logs.expect(
+                    [name],
+                    topic_id=topic_id,
+                    config=config,
+                    directory_id=directory_of(state, self._cluster.node_id),
+                )
 
     def _take(self, cluster: ClusterView, partition: Partition, state: "PartitionRecord") -> None:
         if state.leader == cluster.node_id:
@@ -328,3 +336,10 @@ class Replicas:
             if partition.is_leader:
                 self.on_gone(name)
         return rest
+
+
+def directory_of(state: "PartitionRecord", node_id: int) -> uuid.UUID | None:
+    """The log directory of a broker's replica as the controllers have it; None: not assigned."""
+    found = dict(zip(state.replicas, state.directories, strict=False)).get(node_id)
+    # The first hundred ids are reserved: not assigned yet, lost, or from before there were any.
+    return None if found is None or found.int < RESERVED_IDS else found

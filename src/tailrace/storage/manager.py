@@ -42,6 +42,10 @@ def is_shortage(error: OSError) -> bool:
     return error.errno in _SHORTAGES
 
 
+class AssignedElsewhereError(StorageError):
+    """A partition is assigned to a log directory that is out of service, and may be there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogManagerStatistics:
     """Logs and directories at one moment."""
@@ -153,10 +157,18 @@ class LogManager:
                 found[partition] = topic_id
         return found
 
-    def open(self, partition: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
+    def open(
+        self,
+        partition: TopicPartition,
+        *,
+        topic_id: uuid.UUID,
+        config: LogConfig,
+        directory_id: uuid.UUID | None = None,
+    ) -> Log:
         """Open the log of an existing partition; may run on several threads at once.
 
-        If no directory has its folder, and every directory is in service, it is created.
+        If no directory has its folder, and every directory is in service, it is created, as
+        `create` does.
 
         Raises:
             StorageError: the device refused; or a file is damaged and recovery cannot repair it; or
@@ -173,23 +185,34 @@ class LogManager:
                 f"the folder of {partition} is not found, and a log directory that may have it is "
                 "out of service; see directory_failed in the log of the broker"
             )
-        return self.create(partition, topic_id=topic_id, config=config)
+        return self.create(partition, topic_id=topic_id, config=config, directory_id=directory_id)
 
-    def create(self, partition: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
+    def create(
+        self,
+        partition: TopicPartition,
+        *,
+        topic_id: uuid.UUID,
+        config: LogConfig,
+        directory_id: uuid.UUID | None = None,
+    ) -> Log:
         """Create the log of a new partition in the directory with the fewest logs.
 
         If the device refuses, the next directory is tried. The folder and its topic id are on the
         device when this returns. May be called again after an error, and on several threads at once
         for different partitions.
 
+        `directory_id` is the directory that controllers have assigned (KIP-858): if it is in
+        service no other is tried; if it is unknown, because it was replaced, another is taken.
+
         Raises:
+            AssignedElsewhereError: `directory_id` is unknown, and some directory is out of service.
             StorageError: every directory refused.
             DirectoryError: there is a folder of this name that is of another topic.
         """
         home = self._homes.get(partition)  # A call that was refused may have left a folder there.
         if home is not None and home.failure is not None:
             raise StorageError(home.failure)
-        rest = self.online if home is None else [home]
+        rest = self._assigned(partition, directory_id) if home is None else [home]
         failure = None
         while rest:
             with self._placing:
@@ -215,6 +238,22 @@ class LogManager:
             self._homes[partition] = directory
             return log
         raise failure or StorageError("every log directory has failed")
+
+    def _assigned(
+        self, partition: TopicPartition, directory_id: uuid.UUID | None
+    ) -> list[DirectoryLogs]:
+        """The directories in service that may get a new partition."""
+        online = self.online
+        if directory_id is None:
+            return online
+        found = [each for each in online if each.directory.directory_id == directory_id]
+        if not found and not self.is_complete:
+            # An empty log beside the one that may be there would be served instead of it.
+            raise AssignedElsewhereError(
+                f"{partition} is assigned to the log directory with the id {directory_id}, which "
+                "is not in service; see directory_failed in the log of the broker"
+            )
+        return found or online
 
     def take_out(self, partition: TopicPartition, unique_id: str) -> Callable[[], None]:
         """Take a partition out of service at once; its files go after `file.delete.delay.ms`.

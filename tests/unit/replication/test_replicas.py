@@ -14,6 +14,7 @@ from tests.unit.storage.builders import settings
 from tests.unit.storage.test_manager import manager
 
 ME, SECOND = 1, 2
+UNASSIGNED = UUID(int=1)
 TOPIC_ID = UUID(int=1)
 FIRST = TopicPartition("t", 0)
 
@@ -22,7 +23,7 @@ class Cluster:
     """Two brokers, of which this is the first, with partitions 0 to 9 of one topic."""
 
     def __init__(self, outside: Outside) -> None:
-        self.logs = manager(outside.files, "data")
+        self.logs = manager(outside.files, "data", "other")
         self.replicas = Replicas(
             self.logs,
             outside.threads,
@@ -49,7 +50,9 @@ class Cluster:
     def is_shutting_down(self, broker_id: int) -> bool:  # noqa: ARG002 - nobody shuts down here
         return False
 
-    def assign(self, leader: int, name: TopicPartition = FIRST) -> None:
+    def assign(
+        self, leader: int, name: TopicPartition = FIRST, *, directory: UUID = UNASSIGNED
+    ) -> None:
         """The next image, in which the leader of a partition is another one."""
         self.epoch += 1
         state = PartitionRecord(
@@ -62,7 +65,7 @@ class Cluster:
             leader=leader,
             leader_epoch=self.epoch,
             partition_epoch=self.epoch,
-            directories=(),
+            directories=(directory, UNASSIGNED),
         )
         self.replicas.assign(name, TOPIC_ID, state, config=settings())
 
@@ -142,3 +145,24 @@ async def test_a_deleted_partition_ends_what_waits_for_it(outside: Outside) -> N
     with pytest.raises(UnknownPartitionError):
         await waiting
     assert cluster.taken() == [("led", 0), ("gone", 0)]
+
+
+async def test_a_log_is_made_where_the_controllers_have_it(outside: Outside) -> None:
+    """A directory that failed keeps its partitions: they are offline, and not made elsewhere."""
+    cluster = Cluster(outside)
+    for number, home in enumerate(cluster.logs.directories * 2):
+        name = TopicPartition("t", number)
+        cluster.assign(ME, name, directory=home.directory.directory_id)
+        await cluster.replicas.new_logs.wait_for(name)
+        assert cluster.logs.directory_of(name) is home
+    gone = cluster.logs.directories[0]
+    cluster.logs.fail(gone, OSError("gone"))
+    name = TopicPartition("t", 5)
+    cluster.assign(ME, name, directory=gone.directory.directory_id)
+    await outside.pass_time(60)
+    assert cluster.replicas.is_offline(name)
+    assert cluster.logs.directory_of(name) is None
+    name = TopicPartition("t", 6)
+    cluster.assign(ME, name)
+    await cluster.replicas.new_logs.wait_for(name)
+    assert cluster.replicas.is_led(name)

@@ -19,7 +19,12 @@ from tailrace.storage.directories import (
 )
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
-from tailrace.storage.manager import LogManager, is_shortage, take_marks
+from tailrace.storage.manager import (
+    AssignedElsewhereError,
+    LogManager,
+    is_shortage,
+    take_marks,
+)
 from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import DiskFault, MemoryFiles
 from tailrace.testing.files import MemoryFile
@@ -723,3 +728,31 @@ def test_statistics_count_logs_and_directories() -> None:
     assert (after.log_count, after.directory_count, after.failed_count) == (2, 1, 1)
     assert before.log_bytes == 2 * after.log_bytes > 0
     assert after.full_count == 0
+
+
+def test_a_new_log_goes_to_the_directory_that_was_assigned() -> None:
+    """Also where others have fewer logs; without an id of theirs the fewest logs decide."""
+    logs = manager(MemoryFiles(), "a", "b")
+    first, second = logs.directories
+    for number in range(3):
+        name = TopicPartition("t", number)
+        logs.create(
+            name, topic_id=ID, config=settings(), directory_id=second.directory.directory_id
+        )
+    assert (len(first), len(second)) == (0, 3)
+    logs.create(ONE, topic_id=ID, config=settings(), directory_id=uuid.UUID(int=12345))
+    assert len(first) == 1
+
+
+def test_a_directory_out_of_service_keeps_the_logs_that_are_assigned_to_it() -> None:
+    """No empty log is made elsewhere, which would be served instead of what it may have."""
+    logs = manager(MemoryFiles(), "a", "b")
+    first, second = logs.directories
+    logs.fail(second, OSError("gone"))
+    assigned = second.directory.directory_id
+    with pytest.raises(AssignedElsewhereError, match=str(assigned)):
+        logs.create(ONE, topic_id=ID, config=settings(), directory_id=assigned)
+    assert len(first) == 0
+    logs.create(ONE, topic_id=ID, config=settings(), directory_id=first.directory.directory_id)
+    logs.create(TWO, topic_id=ID, config=settings())
+    assert len(first) == 2

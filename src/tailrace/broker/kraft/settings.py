@@ -30,6 +30,14 @@ class KRaftConfig:
         text="A follower that has not had all records of its leader within this time is out of "
         "sync.",
     )
+    watermark_checkpoint_interval_ms: int = setting(
+        "replica.high.watermark.checkpoint.interval.ms",
+        default=5000,
+        low=1,
+        high=INT64_MAX,
+        text="Interval at which the high watermarks are saved; a start shows consumers nothing "
+        "above them before the leader says more.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
