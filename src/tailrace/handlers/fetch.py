@@ -1,4 +1,4 @@
-"""Fetch (1): records for consumers.
+"""Fetch (1): records for consumers and for followers.
 
 Versions: 4 to 18.
 Behaviour:
@@ -20,10 +20,18 @@ Behaviour:
     news: records, another high watermark or log start, an error. `fetch_sessions` has the rules.
   - A read_committed consumer gets records below the last stable offset, and the list of aborted
     transactions among them; it drops their batches itself.
-Version notes: v7 has sessions; v9 checks the leader epoch (KIP-320); from v12 on a client may send
-    the epoch of its last record, and learns where its log has left this one, without records
-    (KIP-595); v13 names topics by id.
-Not done: followers, a nearer replica (KIP-392).
+  - A follower reads from the leader only, up to the log end. Its offset says what it has: the
+    leader notes it once for a request, after the read, and the answer has the high watermark that
+    follows from it. As in Kafka, a high watermark that moves ends no wait: followers learn it with
+    the next records, or when their time is over (KAFKA-9731: else each record costs two fetches).
+  - A consumer may read from a follower too, up to the follower's high watermark. The leader sends
+    one with a rack to a follower there, without records (KIP-392, `replica.selector.class`).
+  - Replica ids below -1 are those of tools, which read up to the log end of any replica.
+Version notes: v7 has sessions; v9 checks the leader epoch (KIP-320); before v11 consumers read from
+    the leader only; from v12 on a client may send the epoch of its last record, and learns where
+    its log has left this one, without records (KIP-595); v13 names topics by id; v15 has the epoch
+    of a follower's registration (KIP-903); v16 names the leader to who asks another (KIP-951).
+Not done: `leader.replication.throttled.rate`.
 """
 
 import asyncio
@@ -33,7 +41,14 @@ from typing import Final
 from uuid import UUID
 
 from tailrace.errors import OffsetOutOfRangeError, TailraceError
-from tailrace.handlers.fetch_sessions import FetchContext, WantedPartition, count_of
+from tailrace.handlers.fetch_sessions import (
+    ANY_REPLICA_SINCE,
+    CONSUMER,
+    FetchContext,
+    WantedPartition,
+    count_of,
+    replica_id_of,
+)
 from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import LeaderEpoch, Offset, TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -46,9 +61,13 @@ from tailrace.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
+from tailrace.replication.leadership import NotReplicaError
 from tailrace.replication.partition import Partition
+from tailrace.replication.read_replicas import nearest_replica
 from tailrace.replication.waiting import Signal, Watched
 from tailrace.runtime.files import without_waiting
 from tailrace.runtime.slices import Slices
@@ -56,7 +75,7 @@ from tailrace.runtime.steps import run_eagerly
 from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 PARTS_INLINE_MAX: Final = 100
 """Most partitions that are read in one callback: some 2 ms of work. More are read in slices."""
@@ -64,6 +83,12 @@ PARTS_INLINE_MAX: Final = 100
 
 IDS_SINCE: Final = 13
 """The first version that names topics by id."""
+
+LEADER_SINCE: Final = 16
+"""The first version whose answers name the leader and its address (KIP-951)."""
+
+_ASK_ANOTHER: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+"""The errors after which a client asks the leader that the answer names."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +99,8 @@ class _RequestedPartition:
     answer: PartitionData | None = None
     size: int = 0
     """Bytes of records in its answer."""
+    is_noted: bool = False
+    """Whether the leader has noted the offset of the follower that asks."""
 
 
 class _ColdReadError(Exception):
@@ -88,16 +115,18 @@ def handle_fetch(
     services: Services, header: RequestHeader, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """The available records, or an awaitable for a response that has to wait."""
-    uses_topic_ids = header.api_version >= IDS_SINCE
+    version = header.api_version
     if _is_long(request):
-        return _begin_later(services, request, uses_topic_ids=uses_topic_ids)
+        return _begin_later(services, version, request)
     # The session takes its changes over and is read in one callback, so that no other request of
     # the session comes in between.
     now_s = asyncio.get_running_loop().time()
-    context = services.fetch_sessions.begin(request, uses_topic_ids=uses_topic_ids, now_s=now_s)
+    context = services.fetch_sessions.begin(
+        request, uses_topic_ids=version >= IDS_SINCE, now_s=now_s
+    )
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
-    reading = _Reading(services, request, context)
+    reading = _Reading(services, request, context, version=version)
     # A session may have many partitions although the request names few.
     if context.count() > PARTS_INLINE_MAX:
         return _read(reading)
@@ -105,16 +134,14 @@ def handle_fetch(
     return reading.answer_or_none(now_s) or run_eagerly(_read(reading))
 
 
-async def _begin_later(
-    services: Services, request: FetchRequest, *, uses_topic_ids: bool
-) -> FetchResponse:
+async def _begin_later(services: Services, version: int, request: FetchRequest) -> FetchResponse:
     now_s = asyncio.get_running_loop().time()
     context = await services.fetch_sessions.begin_in_slices(
-        request, Slices(), uses_topic_ids=uses_topic_ids, now_s=now_s
+        request, Slices(), uses_topic_ids=version >= IDS_SINCE, now_s=now_s
     )
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
-    return await _read(_Reading(services, request, context))
+    return await _read(_Reading(services, request, context, version=version))
 
 
 async def _read(reading: "_Reading") -> FetchResponse:
@@ -151,7 +178,9 @@ class _Reading:
     partitions that were appended to in between.
     """
 
-    def __init__(self, services: Services, request: FetchRequest, context: FetchContext) -> None:
+    def __init__(
+        self, services: Services, request: FetchRequest, context: FetchContext, *, version: int
+    ) -> None:
         self.answered: list[_RequestedPartition] = []
         """The partitions with an answer, in the order of their turns."""
         self.unread: Iterator[_RequestedPartition] = map(_RequestedPartition, context.partitions())
@@ -162,7 +191,17 @@ class _Reading:
         self._services = services
         self._request = request
         self._context = context
-        self._limit = read_limit(request.isolation_level)
+        self._version = version
+        replica_id = replica_id_of(request)
+        is_consumer = replica_id == CONSUMER
+        self._follower_id = None if is_consumer or replica_id < 0 else replica_id
+        """The broker that asks as a follower; None: no broker does."""
+        self._needs_leader = version < ANY_REPLICA_SINCE if is_consumer else replica_id >= 0
+        """Whether only the leader of a partition may answer."""
+        self._limit = read_limit(request.isolation_level) if is_consumer else ReadLimit.LOG_END
+        may_go = services.sends_to_nearest and not self._needs_leader
+        self._rack = request.rack_id if may_go else ""
+        """The rack of a consumer that may be sent to another replica; empty: it may not."""
         # 0 and less count as 0: the first batch comes all the same (KIP-74).
         self._bytes_max = min(max(request.max_bytes, 0), services.fetch_bytes_max)
         self._size = 0
@@ -170,6 +209,8 @@ class _Reading:
         self._is_urgent = False
         """Whether an answer has an error, or a log that has to be cut."""
         self._parts: dict[Watched, _RequestedPartition] = {}
+        self._endpoints: tuple[NodeEndpoint, ...] = ()
+        """Addresses of the leaders that answers name."""
 
     @property
     def is_enough(self) -> bool:
@@ -212,7 +253,11 @@ class _Reading:
         if code is not ErrorCode.NONE:
             return FetchResponse(error_code=code, session_id=self._context.end(now_s))
         taken = [part for part in self.answered if self._take(part)]
-        return FetchResponse(session_id=self._context.end(now_s), responses=_topics_of(taken))
+        return FetchResponse(
+            session_id=self._context.end(now_s),
+            responses=_topics_of(taken),
+            node_endpoints=self._endpoints,
+        )
 
     async def response_in_slices(self, slices: Slices) -> FetchResponse:
         """The same for a request of many partitions."""
@@ -227,7 +272,11 @@ class _Reading:
             await slices.turn()
         if len(taken) > PARTS_INLINE_MAX:
             await slices.rest()  # Making and encoding the response takes another slice.
-        return FetchResponse(session_id=self._context.end(loop.time()), responses=_topics_of(taken))
+        return FetchResponse(
+            session_id=self._context.end(loop.time()),
+            responses=_topics_of(taken),
+            node_endpoints=self._endpoints,
+        )
 
     def changed(self) -> list[_RequestedPartition]:
         """The partitions that have changed since the last call."""
@@ -248,25 +297,35 @@ class _Reading:
         known = self._services.find_topic(topic, topic_id)
         # Looked up at each read: the deletion of a topic ends the wait of a request by this error.
         if known is None:
-            self._put(part, _failed(wanted, _unknown_code(topic_id)))
+            self._put_urgent(part, _failed(wanted, _unknown_code(topic_id)))
             return
+        name = TopicPartition(known.name, wanted.partition)
         partition = None
         try:
-            partition = self._services.replicas.find(TopicPartition(known.name, wanted.partition))
+            partition = self._services.replicas.find_replica(name)
             # A partition that the request names twice is answered once.
             if self._parts.setdefault(partition.appended, part) is not part:
                 return
             # Before the read: an append in between is noticed.
             partition.appended.add(self.signal)
             # Before the offset (KIP-320): it may be of another leader's log, and
-            # OFFSET_OUT_OF_RANGE would make the client reset its position.
+            # OFFSET_OUT_OF_RANGE would make the client reset its position. Before the role, as in
+            # Kafka: with an older epoch the client learns that its metadata is what is old.
             partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
+            if self._needs_leader:
+                partition.check_leader()
+                self._check_follower(partition)
+            elif self._rack:
+                nearest = self._nearest(partition, Offset(wanted.fetch_offset))
+                if nearest is not None:
+                    self._put_urgent(part, _elsewhere(wanted, partition, nearest))
+                    return
             # KIP-595: the follower or consumer has records of an epoch that this log does not have.
             end = partition.divergence(
                 Offset(wanted.fetch_offset), LeaderEpoch(wanted.last_fetched_epoch)
             )
             if end is not None:
-                self._put(part, _diverging(wanted, partition, end))
+                self._put_urgent(part, _diverging(wanted, partition, end))
                 return
             bytes_max, is_first_whole = self._room_for(part)
             found = partition.read(
@@ -275,12 +334,14 @@ class _Reading:
                 is_first_whole=is_first_whole,
                 limit=self._limit,
             )
+            if self._follower_id is not None:
+                found = self._note(part, partition, found, log_end=partition.log.end_offset)
         except BlockingIOError:
             assert partition is not None
             # Without an answer: the partition stays watched, and a worker thread reads it.
             raise _ColdReadError(partition) from None
         except (TailraceError, OSError) as error:
-            self._put(part, _refused(wanted, partition, error))
+            self._put_urgent(part, self._refused(wanted, name, error, partition=partition))
         else:
             self._put(part, self._answer(wanted, found))
 
@@ -296,6 +357,8 @@ class _Reading:
         else:
             return
         bytes_max, is_first_whole = self._room_for(part)
+        # Before the read: what comes meanwhile does not keep a follower from being in sync.
+        epoch, log_end = partition.leader_epoch, partition.log.end_offset
         try:
             found = await partition.read_from_device(
                 self._services.device_reads,
@@ -304,10 +367,75 @@ class _Reading:
                 is_first_whole=is_first_whole,
                 limit=self._limit,
             )
+            if self._follower_id is not None:
+                # What was read, and what the follower has, are of another log by now: in between
+                # this broker may have followed, cut its log, and led again.
+                partition.check_epoch(epoch)
+                partition.check_leader()
+                found = self._note(part, partition, found, log_end=log_end)
         except (TailraceError, OSError) as error:
-            self._put(part, _refused(part.read.wanted, partition, error))
+            self._put_urgent(
+                part, self._refused(part.read.wanted, partition.name, error, partition=partition)
+            )
         else:
             self._put(part, self._answer(part.read.wanted, found))
+
+    # -- followers and near replicas ----------------------------------------------------------
+
+    def _check_follower(self, partition: Partition) -> None:
+        """Check that a follower is a replica; before its offset, which else may be any.
+
+        Raises:
+            NotReplicaError: it is none, or not yet as far as this leader knows.
+        """
+        follower_id, leadership = self._follower_id, partition.leadership
+        if follower_id is None or (leadership is not None and follower_id in leadership.followers):
+            return
+        raise NotReplicaError(
+            f"broker {follower_id} is not a replica of {partition.name} in leader epoch "
+            f"{partition.leader_epoch}"
+        )
+
+    def _note(
+        self, part: _RequestedPartition, partition: Partition, found: ReadSlice, *, log_end: Offset
+    ) -> ReadSlice:
+        """Note what a follower has, at the first read; the slice with the watermark after that.
+
+        Raises:
+            NotLeaderError, NotReplicaError, StaleFollowerError: as `Partition.note_fetch`.
+        """
+        assert self._follower_id is not None
+        # Once for a request, as in Kafka: while it waits the follower gets nothing, and a later
+        # time or log end would make it look in sync.
+        if not part.is_noted:
+            part.is_noted = True
+            wanted = part.read.wanted
+            partition.note_fetch(
+                self._follower_id,
+                broker_epoch=self._request.replica_state.replica_epoch,
+                offset=Offset(wanted.fetch_offset),
+                log_start=Offset(wanted.log_start_offset),
+                log_end=log_end,
+                now_ms=self._services.clock.now_ms(),
+            )
+        positions = partition.log.positions
+        return found._replace(
+            high_watermark=positions.high_watermark, last_stable_offset=positions.last_stable
+        )
+
+    def _nearest(self, partition: Partition, offset: Offset) -> int | None:
+        """The follower in the consumer's rack that it should ask instead; None: this broker."""
+        # Only the leader knows how far the others are; a follower answers who comes.
+        if partition.leadership is None:
+            return None
+        cluster = self._services.cluster
+        return nearest_replica(
+            partition.leadership,
+            leader_id=self._services.node_id,
+            offset=offset,
+            rack=self._rack,
+            rack_of=cluster.rack_of,
+        )
 
     async def _wait_for_log(self, part: _RequestedPartition) -> None:
         topic, topic_id, wanted = part.read
@@ -348,9 +476,55 @@ class _Reading:
         size = len(answer.records or b"")
         self._size += size - part.size
         part.size = size
-        # Kafka answers at once too: an error or a divergence does not go away by waiting.
-        if answer.error_code or answer.diverging_epoch.epoch >= 0:
-            self._is_urgent = True
+
+    def _put_urgent(self, part: _RequestedPartition, answer: PartitionData) -> None:
+        # Kafka answers at once too: an error, a divergence and another replica do not go away by
+        # waiting.
+        self._is_urgent = True
+        self._put(part, answer)
+
+    # -- refusals -----------------------------------------------------------------------------
+
+    def _refused(
+        self,
+        wanted: FetchPartition,
+        name: TopicPartition,
+        error: TailraceError | OSError,
+        *,
+        partition: Partition | None,
+    ) -> PartitionData:
+        if isinstance(error, OffsetOutOfRangeError):
+            return PartitionData(
+                partition_index=wanted.partition,
+                error_code=ErrorCode.OFFSET_OUT_OF_RANGE,
+                high_watermark=-1 if partition is None else partition.log.positions.high_watermark,
+                log_start_offset=error.log_start_offset,
+                records=b"",
+            )
+        code = error_code(error)
+        if isinstance(error, NotReplicaError) and wanted.current_leader_epoch < 0:
+            # Before v9, as in Kafka: nobody knows which of the two has the older state.
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self._version < LEADER_SINCE or code not in _ASK_ANOTHER:
+            return _failed(wanted, code)
+        return replace(_failed(wanted, code), current_leader=self._leader_of(name))
+
+    def _leader_of(self, name: TopicPartition) -> LeaderIdAndEpoch:
+        """The leader that a client should ask instead; its address goes into the response."""
+        leader = self._services.cluster.leader_of(name)
+        if leader is None:
+            return LeaderIdAndEpoch()
+        # Followers know the brokers from the image; as in Kafka they get none.
+        if leader.endpoint is not None and self._follower_id is None:
+            endpoint = NodeEndpoint(
+                node_id=leader.node_id,
+                host=leader.endpoint.host,
+                port=leader.endpoint.port,
+                rack=self._services.cluster.rack_of(leader.node_id),
+            )
+            if endpoint not in self._endpoints:
+                self._endpoints += (endpoint,)
+        return LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
 
 
 def _is_long(request: FetchRequest) -> bool:
@@ -388,7 +562,7 @@ def _failed(wanted: FetchPartition, code: ErrorCode) -> PartitionData:
     )
 
 
-def _diverging(wanted: FetchPartition, partition: Partition, end: EpochEnd) -> PartitionData:
+def _without_records(wanted: FetchPartition, partition: Partition) -> PartitionData:
     positions = partition.log.positions
     return PartitionData(
         partition_index=wanted.partition,
@@ -396,26 +570,23 @@ def _diverging(wanted: FetchPartition, partition: Partition, end: EpochEnd) -> P
         high_watermark=positions.high_watermark,
         last_stable_offset=positions.last_stable,
         log_start_offset=partition.log.start_offset,
-        diverging_epoch=EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset),
         records=b"",
     )
+
+
+def _diverging(wanted: FetchPartition, partition: Partition, end: EpochEnd) -> PartitionData:
+    return replace(
+        _without_records(wanted, partition),
+        diverging_epoch=EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset),
+    )
+
+
+def _elsewhere(wanted: FetchPartition, partition: Partition, replica: int) -> PartitionData:
+    """The answer that sends a consumer to another replica, without records."""
+    return replace(_without_records(wanted, partition), preferred_read_replica=replica)
 
 
 def _unknown_code(topic_id: UUID) -> ErrorCode:
     if topic_id == NO_UUID:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.UNKNOWN_TOPIC_ID
-
-
-def _refused(
-    wanted: FetchPartition, partition: Partition | None, error: TailraceError | OSError
-) -> PartitionData:
-    if not isinstance(error, OffsetOutOfRangeError):
-        return _failed(wanted, error_code(error))
-    return PartitionData(
-        partition_index=wanted.partition,
-        error_code=ErrorCode.OFFSET_OUT_OF_RANGE,
-        high_watermark=-1 if partition is None else partition.log.positions.high_watermark,
-        log_start_offset=error.log_start_offset,
-        records=b"",
-    )

@@ -36,6 +36,12 @@ if TYPE_CHECKING:
         PartitionData,
     )
 
+CONSUMER: Final = -1
+"""The replica id in requests of consumers."""
+
+ANY_REPLICA_SINCE: Final = 11
+"""The first version in which a consumer may read from a follower (KIP-392)."""
+
 NO_SESSION: Final = 0
 """The session id of requests and answers outside of any session."""
 
@@ -404,7 +410,7 @@ class FetchSessions:
             return FullFetch(
                 request.topics,
                 self,
-                is_privileged=is_of_follower(request),
+                is_privileged=replica_id_of(request) >= 0,
                 uses_topic_ids=uses_topic_ids,
             )
         session = self._sessions.get(request.session_id)
@@ -514,6 +520,8 @@ def _value(session: FetchSession) -> tuple[bool, int, int]:
     return session.is_privileged, session.size, session.id
 
 
-def is_of_follower(request: "FetchRequest") -> bool:
-    """Whether a replica sends the request, and no consumer."""
-    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
+def replica_id_of(request: "FetchRequest") -> int:
+    """The broker that sends a request as a follower; negative: a consumer or a tool does."""
+    # v15 has moved it (KIP-903); the field that a version does not have is -1.
+    replica_id = request.replica_id
+    return request.replica_state.replica_id if replica_id == CONSUMER else replica_id

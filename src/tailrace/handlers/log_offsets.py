@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 from tailrace.errors import TailraceError
+from tailrace.handlers.fetch_sessions import CONSUMER
 from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import LeaderEpoch, SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -55,6 +56,12 @@ _SINCE: dict[int, int] = {
 # Above every version, which is an int16.
 _NEVER: Final = 1 << 15
 
+_TOOL: Final = -2
+"""The replica id of tools that look at one replica, whatever its role (`DEBUGGING_REPLICA_ID`)."""
+
+_NOT_AVAILABLE_SINCE: Final = 5
+"""The first version with OFFSET_NOT_AVAILABLE (KIP-207)."""
+
 
 async def handle_list_offsets(
     services: Services, header: RequestHeader, request: ListOffsetsRequest
@@ -69,11 +76,14 @@ async def handle_list_offsets(
         timestamp that the version does not have is UNSUPPORTED_VERSION; a partition that the
         request names twice is INVALID_REQUEST, and answered once. For a read_committed consumer the
         latest offset is the last stable offset, and no record above it is returned.
+        A follower gets the log end as the latest offset, and finds records up to it. Only the
+        leader answers, except to the replica id -2 of tools, which see up to the log end too.
+        OFFSET_NOT_AVAILABLE: a new leader does not know yet how far the log is committed (KIP-207),
+        so a consumer that asked for the latest offset might see it go back.
     Version notes: v2 has the isolation level; v4 checks the leader epoch (KIP-320) and returns that
-        of the record.
-    Not done: OFFSET_NOT_AVAILABLE, because the high watermark never lags on a single node.
+        of the record; before v5 OFFSET_NOT_AVAILABLE is LEADER_NOT_AVAILABLE.
+    Not done: nothing.
     """
-    limit = read_limit(request.isolation_level)
     slices = Slices()
     # Counted first: as in Kafka the first entry of such a partition is refused too.
     counts: Counter[tuple[str, int]] = Counter()
@@ -94,7 +104,15 @@ async def handle_list_offsets(
             elif not _has_timestamp(header.api_version, partition.timestamp):
                 found.append(_refused(partition, ErrorCode.UNSUPPORTED_VERSION))
             elif count:
-                found.append(await _find(services, topic.name, partition, limit=limit))
+                found.append(
+                    await _find(
+                        services,
+                        request,
+                        topic=topic.name,
+                        wanted=partition,
+                        version=header.api_version,
+                    )
+                )
             await slices.turn()
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(found)))
     return ListOffsetsResponse(topics=tuple(topics))
@@ -109,16 +127,27 @@ def _refused(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartit
 
 
 async def _find(
-    services: Services, topic: str, wanted: ListOffsetsPartition, *, limit: ReadLimit
+    services: Services,
+    request: ListOffsetsRequest,
+    *,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    version: int,
 ) -> ListOffsetsPartitionResponse:
     name = TopicPartition(topic, wanted.partition_index)
+    is_consumer = request.replica_id == CONSUMER
+    limit = read_limit(request.isolation_level) if is_consumer else ReadLimit.LOG_END
     # Kafka refuses a partition whose log is not made yet, and clients ask again after 100 ms
     # (decision 55).
     await services.replicas.new_logs.wait_for(name)
     try:
-        partition = services.replicas.find(name)
+        partition = services.replicas.find_replica(name)
         # KIP-320: a consumer with older metadata may mean the log of another leader.
         partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
+        if request.replica_id != _TOOL:
+            partition.check_leader()
+        # Before the lookup, which may wait: the high watermark may have moved after it.
+        is_early = is_consumer and _is_below_epoch(partition)
         if wanted.timestamp in _KNOWN_WITHOUT_READING:
             answer = find_offset(partition.log, wanted.timestamp, limit=limit)
         else:
@@ -126,6 +155,11 @@ async def _find(
             answer = await _find_in_log(services, partition, wanted.timestamp, limit=limit)
     except (TailraceError, OSError) as error:
         return _refused(wanted, error_code(error))
+    if is_early and (answer is None or wanted.timestamp == SpecialTimestamp.LATEST):
+        # Clients of either version ask again.
+        is_known = version >= _NOT_AVAILABLE_SINCE
+        code = ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE
+        return _refused(wanted, code)
     # No error but the default offset of -1: `offsetsForTimes` of Java's consumer has null for the
     # partition then.
     if answer is None:
@@ -133,12 +167,25 @@ async def _find(
             partition_index=wanted.partition_index, error_code=ErrorCode.NONE
         )
     found, leader_epoch = answer
+    if wanted.timestamp == SpecialTimestamp.LATEST:
+        # The record that comes there will have this epoch, and no other leader's.
+        leader_epoch = partition.leader_epoch
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         error_code=ErrorCode.NONE,
         timestamp=found.timestamp,
         offset=found.offset,
         leader_epoch=leader_epoch,
+    )
+
+
+def _is_below_epoch(partition: Partition) -> bool:
+    """Whether a new leader does not know yet how much of its log is committed."""
+    leadership = partition.leadership
+    # The log of a leader begins its epoch with all that was committed before (KIP-207), so a lower
+    # high watermark is old: the leader before may have served consumers up to a higher one.
+    return (
+        leadership is not None and leadership.epoch_start > partition.log.positions.high_watermark
     )
 
 
@@ -160,6 +207,7 @@ async def handle_offset_for_leader_epoch(
         If the end offset is below its position, records that it has read were truncated. The answer
         is the largest epoch at or below the requested one, and the offset after its last record;
         for the current epoch that is the log end. -1 and -1: the epoch is not known here.
+        Only the leader answers, consumers as followers.
     Version notes: v3 has the id of a follower, which changes nothing.
     Not done: nothing.
     """
@@ -179,8 +227,10 @@ def _end_of_epoch(
     services: Services, topic: str, wanted: OffsetForLeaderPartition
 ) -> EpochEndOffset:
     try:
-        partition = services.replicas.find(TopicPartition(topic, wanted.partition))
+        partition = services.replicas.find_replica(TopicPartition(topic, wanted.partition))
+        # As in Kafka: who has an older epoch learns that, and not who leads.
         partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
+        partition.check_leader()
     except TailraceError as error:
         return EpochEndOffset(error_code=error_code(error), partition=wanted.partition)
     # Java's consumer takes -1 and -1 as a truncation of unknown extent: it resets its position by

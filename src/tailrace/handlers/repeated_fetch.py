@@ -12,8 +12,8 @@ with other numbers and other records (decision 68).
 What has to wait, fails, or tells of aborted transactions takes the general path, which begins
 again: `take` changes nothing before it answers.
 
-Invariant: nothing about the topic, the partition and its log is remembered; all of it is looked up
-for each request.
+Invariant: nothing about the topic, the partition, its log and this broker's role in it is
+remembered; all of it is looked up for each request.
 """
 
 import asyncio
@@ -22,12 +22,14 @@ from typing import Final, NamedTuple, cast
 
 from tailrace.errors import TailraceError
 from tailrace.handlers.fetch_sessions import (
+    ANY_REPLICA_SINCE,
+    CONSUMER,
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
     PartitionKey,
     WantedPartition,
-    is_of_follower,
+    replica_id_of,
 )
 from tailrace.handlers.repeated_commit import layout_of
 from tailrace.handlers.services import Services, read_limit
@@ -71,6 +73,8 @@ class _Known(NamedTuple):
     key: PartitionKey
     wanted: FetchPartition
     limit: ReadLimit
+    needs_leader: bool
+    """Whether a follower refuses the request."""
     layout: Struct
     """Fields of the frame: constant bytes, correlation id, constant bytes, the session epoch and
     constant bytes if there is a session, the offset, constant bytes."""
@@ -101,7 +105,11 @@ class RepeatedFetch:
         `frame` has the size in front cut off.
         """
         assert isinstance(request, FetchRequest)
-        kind = _kind_or_none(header, request) if len(frame) <= BYTES_MAX else None
+        kind = None
+        # KIP-392: each fetch of a consumer with a rack is decided alone, by the general path.
+        may_go = request.rack_id and self._services.sends_to_nearest
+        if len(frame) <= BYTES_MAX and not may_go:
+            kind = _kind_or_none(header, request)
         # Twice in a row, since a request that is sent once is not worth the cutting.
         was_last, self._last = kind is not None and kind == self._last, kind
         if was_last and isinstance(answer, FetchResponse) and _has_records(answer):
@@ -161,7 +169,8 @@ class RepeatedFetch:
             return None
         bytes_limit = min(request.max_bytes, services.fetch_bytes_max)
         try:
-            partition = services.replicas.find(TopicPartition(topic.name, wanted.partition))
+            find = services.replicas.find if known.needs_leader else services.replicas.find_replica
+            partition = find(TopicPartition(topic.name, wanted.partition))
             # The epoch of the request is constant, but the partition may have a newer one by now.
             partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
             # Nothing to send yet: only the general path can wait for records.
@@ -222,7 +231,7 @@ def _kind_or_none(header: RequestHeader, request: FetchRequest) -> tuple[object,
     # With the epoch of its last record a client asks for a truncation check too (KIP-595).
     if header.api_version < FIRST_VERSION or wanted.last_fetched_epoch >= 0:
         return None
-    if is_of_follower(request) or min(wanted.partition_max_bytes, request.max_bytes) < 0:
+    if replica_id_of(request) != CONSUMER or min(wanted.partition_max_bytes, request.max_bytes) < 0:
         return None
     return (
         header.api_version, header.client_id, topics[0].topic, topics[0].topic_id,
@@ -263,6 +272,7 @@ def _known_or_none(
         key=PartitionKey(topic.topic, topic.topic_id, wanted.partition),
         wanted=wanted,
         limit=read_limit(request.isolation_level),
+        needs_leader=version < ANY_REPLICA_SINCE,
         layout=layout,
         constants=constants,
         # Without the length of the records, which each answer has of its own. It is one byte in a

@@ -206,6 +206,8 @@ class Services:
     """Whether acks=all waits until the records are on the device (`tailrace.durability`)."""
     auto_create_topics: bool
     fetch_sessions: FetchSessions
+    sends_to_nearest: bool = False
+    """Whether consumers are sent to followers in their rack (`replica.selector.class`, KIP-392)."""
     fetch_bytes_max: int
     """Most bytes of records in one fetch response."""
     fetch_wait_ms_max: int

@@ -125,8 +125,9 @@ class Leadership:
         self.followers: dict[int, Follower] = {}
         self._node_id = node_id
         self._brokers = brokers
+        self.epoch_start = Offset(0)
+        """The log end when the epoch began."""
         self._factor = 0
-        self._epoch_start = Offset(0)
 
     def lead(self, state: "PartitionRecord", *, log_end: Offset, now_ms: int) -> bool:
         """Take the partition's state from the image; whether it is a new epoch.
@@ -150,7 +151,7 @@ class Leadership:
         if is_new_epoch:
             for each, follower in self.followers.items():
                 self._begin(follower, log_end, now_ms, is_new=is_new_leader, is_in=each in self.isr)
-            self.epoch, self._epoch_start = LeaderEpoch(state.leader_epoch), log_end
+            self.epoch, self.epoch_start = LeaderEpoch(state.leader_epoch), log_end
         self.partition_epoch = state.partition_epoch
         return is_new_epoch
 
@@ -273,7 +274,7 @@ class Leadership:
             or broker_id in self.isr
             or not self._may_join(broker_id, follower)
             # Below the epoch's start it may have records that this leader does not have.
-            or follower.log_end < max(high_watermark, self._epoch_start)
+            or follower.log_end < max(high_watermark, self.epoch_start)
         ):
             return None
         return self._propose({*self.isr, broker_id}, joining=broker_id)

@@ -182,6 +182,9 @@ class Partition:
                 )
             self.leadership.lead(state, log_end=self.log.end_offset, now_ms=now_ms)
         self.move_watermark(now_ms)
+        if is_new:
+            # A fetch that waits with the old epoch is refused now, and its sender finds the leader.
+            self.appended.changed()
         return is_new
 
     def follow(self, state: "PartitionRecord") -> bool:
@@ -198,6 +201,8 @@ class Partition:
         self.leader_epoch = LeaderEpoch(state.leader_epoch)
         if was_leader:
             self.end(self._not_leader())
+        elif is_new:
+            self.appended.changed()
         return is_new
 
     def check_leader(self) -> None:
@@ -613,8 +618,10 @@ class Partition:
         The leader's own epoch is known, and ends at the log end, before its first record too.
         """
         log_end = self.log.end_offset
-        # The leader's own epoch has no entry before its first record.
-        if epoch == self.leader_epoch:
+        # Where this broker leads alone, its own epoch has no entry before its first record. A
+        # follower must not say where an epoch ends of which it has nothing yet: a consumer that has
+        # read further at the leader would take its records for truncated (KIP-392).
+        if epoch == self.leader_epoch and self.is_leader:
             return EpochEnd(epoch, log_end)
         return self.log.epochs.end_offset_for(epoch, log_end=log_end)
 

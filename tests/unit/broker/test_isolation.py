@@ -93,7 +93,9 @@ async def latest(peer: Peer, isolation: IsolationLevel, timestamp: int) -> tuple
     """Error and offset that ListOffsets answers."""
     partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     asked = ListOffsetsRequest(
-        isolation_level=isolation, topics=(ListOffsetsTopic(name="t", partitions=(partition,)),)
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=(ListOffsetsTopic(name="t", partitions=(partition,)),),
     )
     response = await peer.ask(ApiKey.LIST_OFFSETS, asked, ListOffsetsResponse)
     found = response.topics[0].partitions[0]

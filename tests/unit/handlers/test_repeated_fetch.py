@@ -68,6 +68,7 @@ class Connection:
                 find_topic=self._find_topic,
                 replicas=broker.replicas,
                 fetch_sessions=FetchSessions(limits, random.Random(0)),
+                sends_to_nearest=False,
                 fetch_bytes_max=1 << 20,
                 fetch_wait_ms_max=1000,
             ),
