@@ -29,6 +29,7 @@ from tailrace.records.control import (
     build_end_marker,
     end_transaction_marker_or_none,
 )
+from tailrace.records.legacy import read_all_batches
 from tailrace.storage.appends import (
     UnexpectedAppendOffsetError,
     UnreadableRecordsError,
@@ -115,19 +116,22 @@ def plan_following(data: bytes) -> int:
     """Plan a follower's append; what comes of it are whole batches whose offsets rise."""
     sent = bytes(with_crcs(data)) if is_mended(data) else data
     planned = plan_follower_append(memoryview(sent), log_end=5, log_start=0)
-    assert sum(each.size for each in planned.batches) == len(planned.data)
+    taken = [each for _, each in read_all_batches(planned.data)]
+    assert sum(each.size for each in taken) == len(planned.data)
     assert sent.startswith(bytes(planned.data))
     end = 5
-    for number, each in enumerate(planned.batches):
+    for number, each in enumerate(taken):
         each.check()
         first = each.last_offset if each.legacy and not number else each.base_offset
         assert end <= first <= each.last_offset < INT64_MAX
         end = each.last_offset + 1
-    if planned.batches:
+    assert {each.base_offset for each in planned.noted} <= {each.base_offset for each in taken}
+    if taken:
+        assert planned.first_offset == taken[0].base_offset == planned.noted[0].base_offset
         assert planned.last_offset == end - 1
-        largest = max(each.max_timestamp for each in planned.batches)
+        largest = max(each.max_timestamp for each in taken)
         assert planned.max_timestamp == max(largest, -1)
-    return len(planned.batches)
+    return len(taken)
 
 
 def follow(data: bytes) -> int:

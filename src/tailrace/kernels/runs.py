@@ -19,6 +19,7 @@ if not cython.compiled:
         LENGTH_AT,
         LOG_OVERHEAD,
         MAGIC_AT,
+        MAX_TIMESTAMP_AT,
         PRODUCER_ID_AT,
         RECORD_COUNT_AT,
     )
@@ -54,6 +55,10 @@ class RunFact(IntEnum):
     """1 if a batch has a producer id."""
     IS_DISORDERED = 7
     """1 if the next batch is as sound and begins before the end of the last one."""
+    MAX_TIMESTAMP = 8
+    """The largest timestamp of all batches, or -1."""
+    MAX_TIMESTAMP_OFFSET = 9
+    """The offset of the last record of the first batch that has it; -1 if none has a timestamp."""
 
 
 _RUN_FACTS: Final = len(RunFact)
@@ -75,6 +80,7 @@ def scan_run(data: "Ints", position: int, limit: int, facts: "Outputs") -> int:
         at = position
         batches, records, last_at, due, next_offset, epoch = 0, 0, 0, 0, 0, 0
         is_dense, has_producers, is_disordered = 1, 0, 0
+        max_timestamp, max_timestamp_offset = -1, -1
         # So that each header that the loop reads is whole inside of the buffer.
         limit = min(limit, len(data) - HEADER_SIZE + 1)
         while at < limit:
@@ -113,11 +119,14 @@ def scan_run(data: "Ints", position: int, limit: int, facts: "Outputs") -> int:
                 is_dense = 0
             if read_integer(octets, at + PRODUCER_ID_AT, 8) >= 0:
                 has_producers = 1
+            timestamp = read_integer(octets, at + MAX_TIMESTAMP_AT, 8)
+            if timestamp > max_timestamp:
+                max_timestamp, max_timestamp_offset = timestamp, base + delta
             last_at, due, next_offset = at - position, next_offset, base + delta + 1
             batches += 1
             records += count
             at = end
         facts[0], facts[1], facts[2], facts[3] = batches, records, last_at, due
         facts[4], facts[5], facts[6] = next_offset - 1, is_dense, has_producers
-        facts[7] = is_disordered
+        facts[7], facts[8], facts[9] = is_disordered, max_timestamp, max_timestamp_offset
         return at

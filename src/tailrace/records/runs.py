@@ -112,6 +112,16 @@ class BatchRun:
         return self._facts[RunFact.HAS_PRODUCERS] == 1
 
     @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of its batches in milliseconds, or -1."""
+        return self._facts[RunFact.MAX_TIMESTAMP]
+
+    @property
+    def max_timestamp_offset(self) -> Offset:
+        """Last offset of the first batch that has it; -1 if none has a timestamp."""
+        return Offset(self._facts[RunFact.MAX_TIMESTAMP_OFFSET])
+
+    @property
     def first_header(self) -> Header:
         """The header of the first batch."""
         return layout.HEADER.unpack_from(self.view)
@@ -145,6 +155,13 @@ class BatchRun:
         # The facts are sums over all batches, so the rest needs its own, at the price of its
         # checksums once more.
         rest = _scan(self.view, start)
+        assert rest is not None
+        return rest
+
+    def until(self, position: int) -> "BatchRun":
+        """The run of the batches before the one at `position`, which is not the first."""
+        # As in `since`, at the price of its checksums once more.
+        rest = _scan(self.view[:position], 0)
         assert rest is not None
         return rest
 

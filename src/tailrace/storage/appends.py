@@ -17,7 +17,7 @@ timestamp, and then the CRC. A batch that is recompressed for the topic gets new
 codec and CRC of its header change, and the records stay the producer's.
 """
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import (
@@ -54,9 +54,13 @@ from tailrace.records.checks import (
     list_refused,
 )
 from tailrace.records.codecs import CorruptCompressionError, check_framing, compress
-from tailrace.records.legacy import read_all_batches
+from tailrace.records.runs import BatchRun, Field, Header, read_runs
 from tailrace.storage.config import LogConfig
+from tailrace.storage.producers import BATCHES_KEPT
 from tailrace.values import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # An empty range of timestamps: the first is above the last.
 _NOTHING_ALLOWED = (1, 0)
@@ -112,8 +116,11 @@ class PlannedAppend(NamedTuple):
 class FollowerAppend:
     """Batches of a leader that may be appended unchanged."""
 
-    batches: tuple[Batch, ...]
-    """In offset order; entries of formats v0 and v1 are converted to v2 and kept as `legacy`."""
+    first_offset: Offset
+    """Base offset of the first batch; -1 without batches."""
+    noted: tuple[Batch, ...]
+    """The batches that change leader epochs or producers, in offset order; the first one always.
+    Entries of formats v0 and v1 are converted to v2 and kept as `legacy`."""
     data: memoryview
     """The leader's bytes, without a partial batch at the end."""
     last_offset: Offset
@@ -271,46 +278,98 @@ def plan_follower_append(
             not fit one segment, or an offset of 2^63 - 1.
         UnexpectedAppendOffsetError: the first batch starts below `log_end`.
     """
-    batches: list[Batch] = []
-    reader = read_all_batches(records)
+    noted: list[Batch] = []
     last_offset, max_timestamp, max_timestamp_offset = Offset(-1), NO_TIMESTAMP, Offset(-1)
-    for position, batch in reader:
-        if batch.legacy is None:
-            # Entries of older formats were checked when they were converted.
-            _check_at(batch, position)
-        if batch.leader_epoch > epoch_max:
-            end = position
+    end = 0
+    for position, piece in read_runs(records):
+        taken: Batch | BatchRun | None = piece
+        noted_here: Sequence[Batch] = ()
+        if isinstance(piece, BatchRun):
+            taken, noted_here = _run_up_to(piece, epoch_max)
+        elif piece.leader_epoch > epoch_max:
+            taken = None
+        else:
+            if piece.legacy is None:
+                # Entries of older formats were checked when they were converted.
+                _check_at(piece, position)
+            noted_here = (piece,)
+        if taken is not None:
+            if noted and taken.base_offset <= last_offset:
+                raise InvalidRecordError(
+                    f"a batch of offset {taken.base_offset} follows one that ends at {last_offset}"
+                )
+            noted += noted_here
+            last_offset = taken.last_offset
+            if taken.max_timestamp > max_timestamp:
+                max_timestamp = taken.max_timestamp
+                max_timestamp_offset = (
+                    taken.max_timestamp_offset if isinstance(taken, BatchRun) else last_offset
+                )
+            end = position + taken.size
+        # Batches of a newer leader follow.
+        if taken is None or taken.size < piece.size:
             break
-        if batches and batch.base_offset <= last_offset:
-            raise InvalidRecordError(
-                f"a batch of offset {batch.base_offset} follows one that ends at {last_offset}"
-            )
-        batches.append(batch)
-        last_offset = batch.last_offset
-        if batch.max_timestamp > max_timestamp:
-            max_timestamp, max_timestamp_offset = batch.max_timestamp, last_offset
-    else:
-        end = reader.position
-    if batches and _first_known_offset(batches[0]) < log_end:
+    if noted and _first_known_offset(noted[0]) < log_end:
         raise UnexpectedAppendOffsetError(
-            batches[0].base_offset,
+            noted[0].base_offset,
             last_offset,
             log_start_offset=log_start,
             log_end_offset=log_end,
         )
-    is_far = bool(batches) and last_offset - batches[0].base_offset > INT32_MAX
+    is_far = bool(noted) and last_offset - noted[0].base_offset > INT32_MAX
     if is_far or last_offset == INT64_MAX:
         # No checksum covers a base offset, and the indexes of a segment have 31 bits for one.
         raise InvalidRecordError(
-            f"offsets {batches[0].base_offset} to {last_offset} do not fit into one segment"
+            f"offsets {noted[0].base_offset} to {last_offset} do not fit into one segment"
         )
     return FollowerAppend(
-        batches=tuple(batches),
+        first_offset=noted[0].base_offset if noted else Offset(-1),
+        noted=tuple(noted),
         data=records[:end],
         last_offset=last_offset,
         max_timestamp=max_timestamp,
         max_timestamp_offset=max_timestamp_offset,
     )
+
+
+def _run_up_to(run: BatchRun, epoch_max: int) -> tuple[BatchRun | None, list[Batch]]:
+    """The batches of a run before the first of a leader epoch above `epoch_max`, and the noted."""
+    first = run.first_header
+    if run.is_dense and not run.has_producers:
+        # The usual run of many small batches: nothing here for each of them.
+        if first[Field.LEADER_EPOCH] > epoch_max:
+            return None, []
+        return run, [Batch(run.view[: first[Field.LENGTH] + layout.LOG_OVERHEAD])]
+    positions, headers = run.positions, run.headers
+    count = next(
+        (n for n, each in enumerate(headers) if each[Field.LEADER_EPOCH] > epoch_max), len(headers)
+    )
+    if count < len(headers):
+        return (None if not count else run.until(positions[count])), _noted(
+            run, positions, headers[:count]
+        )
+    return run, _noted(run, positions, headers)
+
+
+def _noted(run: BatchRun, positions: list[int], headers: list[Header]) -> list[Batch]:
+    """The batches of a run that begin a leader epoch, and the last ones of each producer."""
+    wanted: list[int] = []
+    later: dict[tuple[int, int], int] = {}
+    for number in range(len(headers) - 1, -1, -1):
+        header = headers[number]
+        producer = header[Field.PRODUCER_ID], header[Field.PRODUCER_EPOCH]
+        begins_epoch = (
+            not number or header[Field.LEADER_EPOCH] != headers[number - 1][Field.LEADER_EPOCH]
+        )
+        is_kept = False
+        if producer[0] >= 0:
+            # A run has no transactions, and of its other batches a producer's state keeps these.
+            later[producer] = later.get(producer, 0) + 1
+            is_kept = later[producer] <= BATCHES_KEPT
+        if begins_epoch or is_kept:
+            wanted.append(number)
+    limits = [*positions[1:], run.size]
+    return [Batch(run.view[positions[each] : limits[each]]) for each in reversed(wanted)]
 
 
 def _first_known_offset(batch: Batch) -> int:

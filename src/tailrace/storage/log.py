@@ -255,26 +255,25 @@ class Log:
         planned = plan_follower_append(
             records, log_end=self.end_offset, log_start=self.start_offset, epoch_max=epoch_max
         )
-        if not planned.batches:
+        if not planned.noted:
             return self.end_offset
         # Several batches of a leader are one append, which has to fit one segment.
         if len(planned.data) > self.config.segment_bytes:
             raise RecordTooLargeError(
                 len(planned.data), limit=self.config.segment_bytes, setting="segment.bytes"
             )
-        for batch in planned.batches:
+        for batch in planned.noted:
             if batch.is_control:
                 # A marker that cannot be read must be refused before it is in the log.
                 end_transaction_marker_or_none(batch)
-        base_offset = planned.batches[0].base_offset
         if self.must_roll(
             len(planned.data),
             last_offset=planned.last_offset,
             max_timestamp=planned.max_timestamp,
             now_ms=now_ms,
         ):
-            self.roll(base_offset)
-        for batch in planned.batches:
+            self.roll(planned.first_offset)
+        for batch in planned.noted:
             if batch.leader_epoch >= 0:
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
             # Formats v0 and v1 have no epoch. As in Kafka the epochs are cleared, so that the next
@@ -291,7 +290,7 @@ class Log:
             )
         )
         self.positions.advance_end(Offset(planned.last_offset + 1))
-        for batch in planned.batches:
+        for batch in planned.noted:
             if batch.producer_id >= 0:
                 self._note_producer(
                     batch,

@@ -5,7 +5,7 @@ import pytest
 from tailrace.errors import CorruptionError, InvalidRecordError
 from tailrace.model import Codec, TimestampType
 from tailrace.records import layout
-from tailrace.records.batch import stamp
+from tailrace.records.batch import read_batches, stamp
 from tailrace.records.codecs import compress
 from tailrace.storage.appends import (
     FollowerAppend,
@@ -32,8 +32,8 @@ def test_batches_are_taken_as_they_are() -> None:
     """Several at once, with the leader's offsets and epochs, up to the end of the last."""
     data = at(10, batch(b"a", b"b"), epoch=3) + at(12, batch(b"c", codec=Codec.ZSTD), epoch=4)
     planned = follow(data)
-    assert [each.base_offset for each in planned.batches] == [10, 12]
-    assert [each.leader_epoch for each in planned.batches] == [3, 4]
+    assert [each.base_offset for each in planned.noted] == [10, 12]
+    assert [each.leader_epoch for each in planned.noted] == [3, 4]
     assert bytes(planned.data) == data
     assert planned.last_offset == 12
 
@@ -54,8 +54,8 @@ def test_gaps_are_taken() -> None:
     """Compaction leaves them before, between and inside of batches."""
     gap = changed(batch(b"a", b"b"), layout.LAST_OFFSET_DELTA_POSITION, (7).to_bytes(4, "big"))
     planned = follow(at(20, gap) + at(40, batch(b"c")))
-    assert [each.base_offset for each in planned.batches] == [20, 40]
-    assert planned.batches[0].last_offset == 27
+    assert [each.base_offset for _, each in read_batches(planned.data)] == [20, 40]
+    assert planned.noted[0].last_offset == 27
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_the_leader_took_is_not_judged_again(data: bytearray) -> None:
     """A rule that was tightened since then must not stop replication."""
     layout.LENGTH.pack_into(data, layout.LENGTH_POSITION, len(data) - layout.LOG_OVERHEAD)
     changed(data, layout.MAGIC_POSITION, bytes([layout.MAGIC]))
-    assert len(follow(at(10, data)).batches) == 1
+    assert len(follow(at(10, data)).noted) == 1
 
 
 def test_a_partial_batch_at_the_end_is_not_there() -> None:
@@ -90,7 +90,7 @@ def test_a_partial_batch_at_the_end_is_not_there() -> None:
 def test_without_a_whole_batch_the_plan_is_empty(data: bytes) -> None:
     """Which is no error."""
     planned = follow(data)
-    assert (planned.batches, bytes(planned.data), planned.last_offset) == ((), b"", -1)
+    assert (planned.noted, bytes(planned.data), planned.last_offset) == ((), b"", -1)
 
 
 def test_a_damaged_batch_is_found_with_its_position() -> None:
@@ -130,8 +130,8 @@ def test_old_formats_are_taken_from_a_leader_that_has_them(magic: int) -> None:
     time = NOW if magic else -1
     data = write_all_legacy([LegacyMessage(magic, offset, b"k", b"v", time) for offset in (10, 11)])
     planned = follow(data + at(12, batch(b"c", timestamps=[NOW + 1])))
-    assert [each.base_offset for each in planned.batches] == [10, 11, 12]
-    assert [each.legacy is None for each in planned.batches] == [False, False, True]
+    assert [each.base_offset for each in planned.noted] == [10, 11, 12]
+    assert [each.legacy is None for each in planned.noted] == [False, False, True]
     assert bytes(planned.data[: len(data)]) == data
     assert planned.max_timestamp_offset == 12
 
@@ -153,6 +153,6 @@ def test_a_wrapper_counts_by_its_last_record() -> None:
     inner = write_all_legacy([LegacyMessage(1, offset, b"k", b"v", NOW) for offset in range(3)])
     value = bytes(compress(Codec.GZIP, inner))
     wrapper = write_legacy(LegacyMessage(1, 11, None, value, NOW, attributes=Codec.GZIP))
-    assert follow(wrapper, log_end=10).batches[0].base_offset == 9
+    assert follow(wrapper, log_end=10).noted[0].base_offset == 9
     with pytest.raises(UnexpectedAppendOffsetError):
         follow(wrapper, log_end=12)

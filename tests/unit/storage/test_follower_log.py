@@ -1,5 +1,7 @@
 """A log that follows a leader: offsets with gaps, several batches at once, what is refused."""
 
+import random
+
 import crc32c
 import pytest
 
@@ -320,3 +322,51 @@ def test_a_compacted_batch_keeps_its_producers_sequence(keeps: bool) -> None:  #
     known = log.producers.get(ProducerId(1))
     assert known is not None
     assert (known.last_sequence, log.end_offset) == (3, 27)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_many_batches_at_once_leave_the_log_as_one_by_one(seed: int) -> None:
+    """Epochs, producers, offsets and times, though most batches of a run are not looked at."""
+    chance = random.Random(seed)
+    batches: list[bytes] = []
+    offset, epoch, sequences = 0, 0, dict.fromkeys(range(3), 0)
+    for _ in range(60):
+        offset += chance.choice((0, 0, 0, 3))
+        epoch += chance.random() < 0.05
+        count = chance.randint(1, 3)
+        options: dict[str, object] = {}
+        if seed % 2 and chance.random() < 0.7:
+            producer_id = chance.choice(tuple(sequences))
+            options |= {
+                "producer_id": producer_id,
+                "producer_epoch": 0,
+                "base_sequence": sequences[producer_id],
+            }
+            sequences[producer_id] += count
+        codec = Codec.GZIP if chance.random() < 0.1 else Codec.NONE
+        times = [NOW + chance.randint(0, 50) for _ in range(count)]
+        batches.append(
+            bytes(
+                replicated(
+                    offset,
+                    *[b"v"] * count,
+                    codec=codec,
+                    timestamps=times,
+                    leader_epoch=epoch,
+                    **options,
+                )
+            )
+        )
+        offset += count
+    one, many = open_at(MemoryFiles(), config=BIG), open_at(MemoryFiles(), config=BIG)
+    epoch_max = chance.choice((epoch, epoch, epoch // 2))
+    for each in batches:
+        if Batch(memoryview(each)).leader_epoch <= epoch_max:
+            one.append_as_follower(memoryview(each), now_ms=NOW)
+    many.append_as_follower(memoryview(b"".join(batches)), now_ms=NOW, epoch_max=epoch_max)
+    assert values(many) == values(one)
+    assert many.epochs.entries == one.epochs.entries
+    assert sorted(many.producers.items()) == sorted(one.producers.items())
+    assert many.positions == one.positions
+    newest, expected = many.segments.active.newest, one.segments.active.newest
+    assert newest.timestamp == expected.timestamp
