@@ -153,6 +153,8 @@ class Lifecycle:
         self.on_unfenced: Callable[[], None] = lambda: None
         self.on_fenced: Callable[[], None] = lambda: None
         """Called when an answer says so for the first time since the other."""
+        self.on_registered: Callable[[int], None] = lambda _: None
+        """Called with the broker epoch of each registration, which may be the same as before."""
         self.on_failed: Callable[[str], None] = lambda _: None
         """Called where the broker has to stop, with the reason."""
         self._channel = channel
@@ -353,6 +355,7 @@ class Lifecycle:
         logger.info("broker_registered broker=%d epoch=%d", own.broker_id, answer.broker_epoch)
         self.broker_epoch, self._reason = answer.broker_epoch, ""
         self._is_registered = True
+        self.on_registered(answer.broker_epoch)
         if not self._registered.done():
             self._registered.set_result(None)
         return 0.0

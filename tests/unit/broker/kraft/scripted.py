@@ -5,19 +5,42 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.broker.kraft.channel import ControllerChannel, Controllers
-from tailrace.client.config import ClientConfig
+from tailrace.client.config import ClientConfig, parse_client_config
 from tailrace.client.nodes import Node
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, ApiKey, api_of
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import decode_body, encode_response, read_request_header
 from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from tailrace.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from tailrace.protocol.messages.sasl_handshake import (
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from tailrace.testing import MemorySocket, Outside
 
 SERVED = {**APIS, **BETWEEN_NODES}
 
 CLIENT = ClientConfig(client_id="1", request_timeout_ms=5000)
 """The connections of a broker to its controllers."""
+
+
+LOGIN = parse_client_config(
+    {
+        # Not used: each request of a channel names its controller.
+        "bootstrap.servers": "memory:1",
+        "client.id": "1",
+        "request.timeout.ms": "5000",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "broker",
+        "sasl.password": "wrong",
+    }
+)
+"""The same with a login."""
 
 
 class Silence:
@@ -128,9 +151,19 @@ def standby(kind: type[Message]) -> Callable[[Any], Message]:
     return lambda _: answer(error_code=ErrorCode.NOT_CONTROLLER)  # type: ignore[call-arg]
 
 
+def refuse_logins(controller: ScriptedController) -> None:
+    """Have a controller refuse the user of each connection."""
+    controller.answers[SaslHandshakeRequest] = lambda _: SaslHandshakeResponse(
+        mechanisms=("PLAIN",)
+    )
+    controller.answers[SaslAuthenticateRequest] = lambda _: SaslAuthenticateResponse(
+        error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message="no such user"
+    )
+
+
 def channel_to(
-    outside: Outside, *controllers: ScriptedController
+    outside: Outside, *controllers: ScriptedController, config: ClientConfig = CLIENT
 ) -> tuple[Controllers, ControllerChannel]:
     """A channel that knows these controllers."""
     known = Controllers([each.node for each in controllers])
-    return known, ControllerChannel(known, CLIENT, outside.runtime)
+    return known, ControllerChannel(known, config, outside.runtime)

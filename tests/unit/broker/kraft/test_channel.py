@@ -11,7 +11,7 @@ from tailrace.broker.kraft.channel import (
     ForwardRefusedError,
     NoControllerError,
 )
-from tailrace.client.errors import UnsupportedBrokerError
+from tailrace.client.errors import AuthenticationError, UnsupportedBrokerError
 from tailrace.client.nodes import Node
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -25,9 +25,11 @@ from tailrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeRespons
 from tailrace.testing import Outside
 from tests.unit.broker.kraft.scripted import (
     CLIENT,
+    LOGIN,
     SILENCE,
     ScriptedController,
     channel_to,
+    refuse_logins,
     standby,
 )
 
@@ -209,6 +211,16 @@ async def test_a_controller_that_is_too_old_is_an_error_at_once(outside: Outside
     only.versions[ApiKey.ALLOCATE_PRODUCER_IDS] = (0, -1)
     _, channel = channel_to(outside, only)
     with pytest.raises(UnsupportedBrokerError, match="AllocateProducerIds"):
+        await ask(channel)
+    channel.close()
+
+
+async def test_a_refused_login_is_an_error_at_once(outside: Outside) -> None:
+    """A user that one controller does not have, the others do not have either."""
+    only = controller(outside)
+    refuse_logins(only)
+    _, channel = channel_to(outside, only, config=LOGIN)
+    with pytest.raises(AuthenticationError, match="no such user"):
         await ask(channel)
     channel.close()
 

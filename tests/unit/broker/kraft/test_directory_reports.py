@@ -8,7 +8,9 @@ from uuid import UUID
 import pytest
 
 from tailrace.broker.kraft.directory_reports import DirectoryReports
+from tailrace.client.config import ClientConfig
 from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -17,8 +19,18 @@ from tailrace.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsResponsePartitionData,
     AssignReplicasToDirsResponseTopicData,
 )
+from tailrace.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 from tailrace.testing import Outside
-from tests.unit.broker.kraft.scripted import ScriptedController, channel_to
+from tests.unit.broker.kraft.scripted import (
+    CLIENT,
+    LOGIN,
+    ScriptedController,
+    channel_to,
+    refuse_logins,
+)
 
 LEFT, RIGHT = UUID(int=100), UUID(int=200)
 
@@ -29,7 +41,7 @@ Place = tuple[int, int, UUID]
 class Scene(ScriptedController):
     """A controller that accepts all reports but those of `codes`, and the sender of them."""
 
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, outside: Outside, config: ClientConfig) -> None:
         super().__init__(outside)
         self.gone: set[tuple[int, int]] = set()
         """Partitions that the broker has no replica of any more."""
@@ -39,7 +51,7 @@ class Scene(ScriptedController):
         """Codes of the next requests."""
         self.done: list[Place] = []
         self.answers[AssignReplicasToDirsRequest] = self._accept
-        _, self.channel = channel_to(outside, self)
+        _, self.channel = channel_to(outside, self, config=config)
         self.reports = DirectoryReports(
             self.channel,
             broker_id=1,
@@ -100,9 +112,9 @@ class Scene(ScriptedController):
 
 
 @asynccontextmanager
-async def scene(outside: Outside) -> AsyncIterator[Scene]:
+async def scene(outside: Outside, config: ClientConfig = CLIENT) -> AsyncIterator[Scene]:
     """A sender of reports that has none yet."""
-    made = Scene(outside)
+    made = Scene(outside, config)
     yield made
     made.reports.close()
     made.channel.close()
@@ -190,6 +202,27 @@ async def test_the_pause_grows_while_nothing_is_accepted(
         assert len(on.requests) == 9
         assert on.done == [(1, 0, LEFT)]
         assert caplog.text.count("directory_reports_failed") == 1
+
+
+async def test_a_refused_login_is_tried_again(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A controller that does not have the request is, too; the log says each once."""
+    async with scene(outside, LOGIN) as on:
+        refuse_logins(on)
+        on.assign(0)
+        await outside.pass_time(30)
+        assert on.reports.pending_count == 1
+        assert caplog.text.count("directory_reports_failed") == 1
+        on.versions[ApiKey.ASSIGN_REPLICAS_TO_DIRS] = (0, -1)
+        on.answers[SaslAuthenticateRequest] = lambda _: SaslAuthenticateResponse()
+        await outside.pass_time(30)
+        assert caplog.text.count("directory_reports_failed") == 2
+        on.versions.clear()
+        on.kill()
+        on.revive()
+        await outside.pass_time(30)
+        assert on.done == [(1, 0, LEFT)]
 
 
 async def test_an_answer_for_another_directory_accepts_nothing(outside: Outside) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from tailrace.broker.kraft.forwarding import ANONYMOUS, FORWARDED, Forwarding, address_bytes
+from tailrace.client.config import ClientConfig
 from tailrace.protocol.answers import CloseConnectionError
 from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.config_resources import ResourceType
@@ -79,7 +80,14 @@ from tailrace.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from tailrace.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from tailrace.protocol.messages.update_features import UpdateFeaturesRequest
 from tailrace.testing import Outside
-from tests.unit.broker.kraft.scripted import SILENCE, ScriptedController, channel_to
+from tests.unit.broker.kraft.scripted import (
+    CLIENT,
+    LOGIN,
+    SILENCE,
+    ScriptedController,
+    channel_to,
+    refuse_logins,
+)
 
 PEER = "192.0.2.7:50000"
 LOGGER = int(ResourceType.BROKER_LOGGER)
@@ -147,7 +155,7 @@ async def read(found: list[Records] | Awaitable[list[Records]], api: Api, versio
 class Scene:
     """A broker that forwards, and answers all else by `own`."""
 
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, outside: Outside, config: ClientConfig) -> None:
         self.controller = ScriptedController(outside)
         self.envelopes: list[EnvelopeRequest] = []
         self.answer: Callable[[Any], Any] = lambda request: request
@@ -157,7 +165,7 @@ class Scene:
         self.local: list[Any] = []
         """The requests that this broker has answered."""
         self.controller.answers[EnvelopeRequest] = self._envelope
-        self.controllers, self.channel = channel_to(outside, self.controller)
+        self.controllers, self.channel = channel_to(outside, self.controller, config=config)
         self.forwarding = Forwarding(self.controllers, self.channel, outside.runtime.threads)
         self.dispatch = self.forwarding.wrap(self._dispatch)
 
@@ -197,9 +205,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(outside: Outside) -> AsyncIterator[Scene]:
+async def scene(outside: Outside, config: ClientConfig = CLIENT) -> AsyncIterator[Scene]:
     """A broker that forwards to one controller."""
-    made = Scene(outside)
+    made = Scene(outside, config)
     yield made
     made.forwarding.close()
     made.channel.close()
@@ -323,6 +331,14 @@ async def test_a_controller_without_envelopes_is_an_error_of_the_broker(outside:
     """And no hint for the client: nothing that it could do would help."""
     async with scene(outside) as on:
         on.controller.versions[ApiKey.ENVELOPE] = (0, -1)
+        answer = await on.ask(REQUESTS[ApiKey.CREATE_TOPICS], ApiKey.CREATE_TOPICS)
+        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_a_refused_login_of_the_broker_is_no_error_of_the_client(outside: Outside) -> None:
+    """The client gets UNKNOWN_SERVER_ERROR, and the broker's log has the reason."""
+    async with scene(outside, LOGIN) as on:
+        refuse_logins(on.controller)
         answer = await on.ask(REQUESTS[ApiKey.CREATE_TOPICS], ApiKey.CREATE_TOPICS)
         assert answer.topics[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 

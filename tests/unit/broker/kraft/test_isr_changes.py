@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.broker.kraft.channel import ControllerChannel, Controllers
 from tailrace.broker.kraft.isr_changes import IsrAnswer, IsrChanges
+from tailrace.client.config import ClientConfig
 from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -17,10 +18,14 @@ from tailrace.protocol.messages.alter_partition import (
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
 )
+from tailrace.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 from tailrace.replication.leadership import IsrChange
 from tailrace.testing import Outside
 from tailrace.values import replace
-from tests.unit.broker.kraft.scripted import CLIENT, ScriptedController
+from tests.unit.broker.kraft.scripted import CLIENT, LOGIN, ScriptedController, refuse_logins
 
 TOPIC, OTHER = UUID(int=7), UUID(int=8)
 CHANGE = IsrChange(isr={1: 50, 2: -1}, leader_epoch=LeaderEpoch(4), partition_epoch=9, joining=None)
@@ -52,14 +57,14 @@ def made(request: AlterPartitionRequest) -> AlterPartitionResponse:
 class Scene:
     """A sender of changes, and the controller that answers it."""
 
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, outside: Outside, config: ClientConfig = CLIENT) -> None:
         self.outside = outside
         self.controller = ScriptedController(outside)
         self.controller.answers[AlterPartitionRequest] = made
         self.epoch = 50
         self.results: list[tuple[str, IsrAnswer]] = []
         self.channel = ControllerChannel(
-            Controllers([self.controller.node]), CLIENT, outside.runtime
+            Controllers([self.controller.node]), config, outside.runtime
         )
         self.changes = IsrChanges(self.channel, broker_id=1, broker_epoch=lambda: self.epoch)
 
@@ -190,6 +195,39 @@ async def test_a_refused_request_is_sent_again(outside: Outside, on: Scene, code
     assert len(on.results) == 2
     assert on.requests[-1].broker_epoch == 60
     assert len(on.requests) == 21
+
+
+async def test_a_controller_without_the_request_is_asked_again(
+    outside: Outside, on: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be updated; the log says it once."""
+    on.controller.versions[ApiKey.ALTER_PARTITION] = (0, 1)
+    on.submit(0)
+    await outside.pass_time(10)
+    assert (on.requests, on.results) == ([], [])
+    assert caplog.text.count("isr_changes_failed") == 1
+    on.controller.versions.clear()
+    on.controller.kill()
+    on.controller.revive()
+    await outside.pass_time(10)
+    assert len(on.results) == 1
+
+
+async def test_a_refused_login_is_tried_again(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The user may be made meanwhile, and the change waits."""
+    on = Scene(outside, LOGIN)
+    refuse_logins(on.controller)
+    on.submit(0)
+    await outside.pass_time(10)
+    assert on.changes.pending_count == 1
+    assert caplog.text.count("isr_changes_failed") == 1
+    on.controller.answers[SaslAuthenticateRequest] = lambda _: SaslAuthenticateResponse()
+    await outside.pass_time(10)
+    assert [name for name, _ in on.results] == ["t-0"]
+    on.changes.close()
+    on.channel.close()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tailrace.broker.kraft.lifecycle import (
     previous_epoch,
 )
 from tailrace.broker.kraft.settings import LifecycleConfig
+from tailrace.client.config import ClientConfig
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.broker_heartbeat import (
@@ -31,7 +32,13 @@ from tailrace.protocol.messages.broker_registration import (
 )
 from tailrace.storage.directories import open_log_directory
 from tailrace.testing import Outside
-from tests.unit.broker.kraft.scripted import CLIENT, SILENCE, ScriptedController
+from tests.unit.broker.kraft.scripted import (
+    CLIENT,
+    LOGIN,
+    SILENCE,
+    ScriptedController,
+    refuse_logins,
+)
 
 EPOCH = 500
 FIRST, SECOND = UUID(int=1), UUID(int=2)
@@ -90,14 +97,16 @@ class ScriptedRegistry(ScriptedController):
 class Scene:
     """A broker's lifecycle, and what it knows."""
 
-    def __init__(self, outside: Outside, config: LifecycleConfig, previous: int) -> None:
+    def __init__(
+        self, outside: Outside, config: LifecycleConfig, previous: int, login: ClientConfig
+    ) -> None:
         self.outside = outside
         self.controller = ScriptedRegistry(outside)
         self.offset = 0
         self.cordoned: set[UUID] | None = None
         self.events: list[str] = []
         self.channel = ControllerChannel(
-            Controllers([self.controller.node]), CLIENT, outside.runtime
+            Controllers([self.controller.node]), login, outside.runtime
         )
         self.lifecycle = Lifecycle(
             self.channel,
@@ -113,6 +122,8 @@ class Scene:
             applied_offset=lambda: self.offset,
             cordoned=lambda: self.cordoned,
         )
+        self.epochs: list[int] = []
+        self.lifecycle.on_registered = self.epochs.append
         self.lifecycle.on_fenced = lambda: self.events.append("fenced")
         self.lifecycle.on_unfenced = lambda: self.events.append("unfenced")
         self.lifecycle.on_failed = self.events.append
@@ -129,9 +140,11 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(outside: Outside, *, previous: int = -1, **settings: Any) -> AsyncIterator[Scene]:
+async def scene(
+    outside: Outside, *, previous: int = -1, login: ClientConfig = CLIENT, **settings: Any
+) -> AsyncIterator[Scene]:
     """A lifecycle that has not begun, closed at the end."""
-    made = Scene(outside, LifecycleConfig(**settings), previous)
+    made = Scene(outside, LifecycleConfig(**settings), previous, login)
     try:
         yield made
     finally:
@@ -228,6 +241,22 @@ async def test_without_controllers_a_broker_does_not_start(outside: Outside) -> 
             await on.lifecycle.start()
 
 
+async def test_a_refused_login_is_the_reason_that_a_broker_does_not_start(outside: Outside) -> None:
+    """It is tried until the time is over: the user may be made meanwhile."""
+    async with scene(outside, registration_timeout_ms=5000, login=LOGIN) as on:
+        refuse_logins(on.controller)
+        with pytest.raises(RegistrationError, match=r"within 5000 ms .*no such user"):
+            await on.lifecycle.start()
+
+
+async def test_controllers_without_registrations_are_the_reason_too(outside: Outside) -> None:
+    """Nodes that are no controllers of KRaft, as brokers with ZooKeeper."""
+    async with scene(outside, registration_timeout_ms=5000) as on:
+        on.controller.versions[ApiKey.BROKER_REGISTRATION] = (0, -1)
+        with pytest.raises(RegistrationError, match="takes no version of BrokerRegistration"):
+            await on.lifecycle.start()
+
+
 async def test_controllers_of_another_cluster_end_the_start_at_once(outside: Outside) -> None:
     """No time heals that: an address or a directory is wrong."""
     async with scene(outside) as on:
@@ -289,6 +318,7 @@ async def test_a_lost_registration_is_made_again(
         on.controller.epoch = EPOCH + 100
         await outside.pass_time(10)
         assert on.lifecycle.broker_epoch == EPOCH + 100
+        assert on.epochs == [EPOCH, EPOCH + 100]
         assert [each.incarnation_id for each in on.controller.registrations] == [INCARNATION] * 2
         assert on.events == ["unfenced", "fenced", "unfenced"]
         assert on.state() is BrokerState.RUNNING
