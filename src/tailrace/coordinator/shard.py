@@ -250,6 +250,15 @@ class Shard(Generic[M]):
         if was_active:
             self._stop_machine(self._not_led())
 
+    def abandon(self) -> None:
+        """Wait no more for the commit of decisions that no client has asked for.
+
+        After `stop`, when the broker stops: its followers may never have them, and no new leader is
+        going to end the wait.
+        """
+        for task in tuple(self._proposed):
+            task.cancel()
+
     @property
     def is_serving(self) -> bool:
         """Whether it takes requests, or will when it is loaded."""

@@ -162,6 +162,9 @@ class Shards(Generic[M]):
 
     async def stop(self) -> None:
         """Stop all shards, and wait for those that are loading."""
+        stopped = list(self)
         for number in tuple(self._led):
             self.resign(number)
         await asyncio.gather(*self._loading)
+        for each in stopped:
+            each.abandon()
