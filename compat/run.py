@@ -52,6 +52,7 @@ from compat import (
     old_formats,
     old_metadata,
     others,
+    our_controller,
     partition_changes,
     placing,
     plain_answers,
@@ -178,9 +179,11 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     report.section("Messages and records of coordinators")
     report.check("the message tables are those of Kafka's definitions", differing(KAFKA.version))
     encoding.check(report, java, jars, directory)
-    partition_changes.check(report, java, jars, directory)
     limits.check(report, java, jars, directory)
     coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
+    report.section("Our controller's rules, against Kafka's classes and with Kafka's brokers")
+    partition_changes.check(report, java, jars, directory)
+    our_controller.check(report, java, jars, directory)
     report.section("Requests of transactional producers in every state, to both brokers")
     transaction_answers.check(report, Kafka(java, jars, directory / "transaction-answers"))
     report.section("Groups and transactions of one directory, served by both in turn")
