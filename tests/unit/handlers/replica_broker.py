@@ -4,7 +4,7 @@ The test publishes the images: it says who leads, and nothing happens by itself.
 """
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -46,7 +46,7 @@ from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.partition import ClusterView, Partition
 from tailrace.replication.replicas import Replicas
 from tailrace.storage.records_file import LogSlice
-from tailrace.testing import Outside
+from tailrace.testing import Outside, virtual_runtime
 from tests.unit.storage.builders import batch, settings
 from tests.unit.storage.test_manager import manager
 
@@ -154,7 +154,7 @@ class Broker:
     ) -> Partition:
         """A partition gets a leader, in a new leader epoch if no other is given."""
         known = self._states.get(name)
-        if known is None:
+        if self.cluster.metadata.topic(name.topic) is None:
             self.publish(TopicRecord(name=name.topic, topic_id=topic_id))
         last = 0 if known is None else known.leader_epoch
         state = self._states[name] = PartitionRecord(
@@ -286,7 +286,7 @@ def fetch_request(
         "replica_id": CONSUMER if has_state else replica,
         "replica_state": (
             ReplicaState(replica_id=replica, replica_epoch=epoch)
-            if has_state and replica >= 0
+            if has_state and replica != CONSUMER
             else ReplicaState()
         ),
         "topics": (
@@ -308,3 +308,10 @@ def decoded(buffers: Any, answer_type: type[Wanted], *, key: ApiKey, version: in
     answer = decode_response(APIS[key], version, memoryview(frame)[4:])
     assert isinstance(answer, answer_type)
     return answer
+
+
+def on_virtual_time(scenario: Callable[[Outside], Coroutine[Any, Any, None]]) -> float:
+    """Seconds of virtual time that a test takes."""
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+        return outside.loop.time()

@@ -1,8 +1,6 @@
 """Fetches of followers: what the leader answers, what it notes, and what it refuses."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -10,7 +8,7 @@ import pytest
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchResponse
-from tailrace.testing import Outside, virtual_runtime
+from tailrace.testing import Outside
 from tailrace.values import replace
 from tests.unit.handlers.replica_broker import (
     CONSUMER,
@@ -24,6 +22,7 @@ from tests.unit.handlers.replica_broker import (
     Broker,
     broker_epoch,
     fetch_request,
+    on_virtual_time,
 )
 from tests.unit.storage.builders import batch
 
@@ -202,13 +201,6 @@ async def test_partitions_that_are_elsewhere_or_nowhere(outside: Outside) -> Non
 
 
 # -- waiting ----------------------------------------------------------------------------------
-
-
-def on_virtual_time(scenario: Callable[[Outside], Coroutine[Any, Any, None]]) -> float:
-    """Seconds of virtual time that a test takes."""
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
-        return outside.loop.time()
 
 
 def test_a_waiting_follower_gets_what_is_appended() -> None:
