@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.client.prepared_transaction import PreparedTransaction
-from tailrace.errors import RetriableError
+from tailrace.errors import FatalError, RetriableError
 from tailrace.model import TopicPartition
 from tailrace.spark.sink.commits import (
     AttemptFencedError,
@@ -50,6 +50,10 @@ class CrashError(Exception):
 
 class LostAnswerError(RetriableError):
     """No answer has come."""
+
+
+class DeletedRecordError(FatalError):
+    """The outcome of a transaction is not known, since the log has its records no more."""
 
 
 class KnownStateError(Exception):
@@ -180,7 +184,8 @@ class Cluster:
     def is_committed(self, partition: TopicPartition, *, offset: int, producer_id: int) -> bool:
         """See `Transactions`."""
         assert partition == PLACE
-        assert offset >= self._log_start, "it cannot be told: the record is deleted"
+        if offset < self._log_start:
+            raise DeletedRecordError("whether the transaction was committed is not known")
         entry = self.log[offset]
         assert entry.producer[0] == producer_id
         return self.ended[entry.producer]
