@@ -29,6 +29,7 @@ from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
 from tailrace.broker.wiring import find_handlers, find_repeats
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
+from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatistics
 from tailrace.handlers.services import BrokerSettings, Services
@@ -188,6 +189,7 @@ class RunningBroker:
                 apply=self.use_changes,
             ),
         )
+        self._services = services
         self._server = self._server_of(services, wrap_dispatch)
         self._schedules = {
             directory.path: Schedule(self._housekeeping(directory).jobs(config))
@@ -410,6 +412,13 @@ class RunningBroker:
         if cluster.defaults.configs != self._topic_configs:
             self._topic_configs = cluster.defaults.configs
             await self.replicas.configure_all(self.log_config)
+
+    async def forget_topic(self, topic: Topic) -> None:
+        """Delete what the groups of this broker have committed for a topic that is deleted."""
+        # Imported here: a broker without groups needs none of it.
+        from tailrace.handlers.groups import forget_topic
+
+        await forget_topic(self._services, topic)
 
     def log_config(self, name: str) -> LogConfig | None:
         """The settings of a topic's logs; None: there is no such topic."""

@@ -21,7 +21,7 @@ from tailrace.broker.following import Following
 from tailrace.broker.kraft.directory_reports import DirectoryReports
 from tailrace.broker.kraft.replica_changes import AssignedReplica, replica_changes
 from tailrace.client.nodes import Node
-from tailrace.cluster.image import TOPIC_RESOURCE
+from tailrace.cluster.image import TOPIC_RESOURCE, ClusterImage, Topic
 from tailrace.cluster.metadata.image import (
     BROKER_RESOURCE,
     ImageChange,
@@ -59,6 +59,8 @@ class AppliedTo:
     logs: LogManager
     log_config: Callable[[str], LogConfig | None]
     """The settings of a topic's logs, by the image that is shown."""
+    forget_topic: Callable[[Topic], Awaitable[None]]
+    """Has the groups of this broker forget what they have committed for a deleted topic."""
     use_settings: Callable[[], Awaitable[None]]
     """Has the broker use the changes of settings that the shown image has."""
 
@@ -106,7 +108,9 @@ class Applying:
         rests = [
             broker.replicas.close(name, unique_id=self._new_id().hex) for name in changes.removed
         ]
+        shown = cluster.image
         cluster.publish(image, change, offset=offset)
+        gone = _gone(shown, cluster.image, change)
         if rests:
             await self._runtime.threads.run(lambda: _do_all(rests))
         await self._configure(change, slices)
@@ -116,6 +120,10 @@ class Applying:
             await slices.turn()
         if change.brokers:
             await self._fetch_all(slices)
+        for topic in gone:
+            # Offsets are kept by the topic's name, which may be in use again.
+            if topic.name not in cluster.image.topics:
+                await broker.forget_topic(topic)
 
     def assign(self, replica: AssignedReplica) -> None:
         """Lead or follow a partition as the shown image says."""
@@ -184,6 +192,16 @@ class Applying:
 
     def _new_id(self) -> UUID:
         return UUID(int=self._runtime.chance.getrandbits(128), version=4)
+
+
+def _gone(before: ClusterImage, after: ClusterImage, change: ImageChange) -> list[Topic]:
+    """The topics that an image has no more."""
+    if before.topics is after.topics:
+        return []
+    known: Iterable[Topic | None] = before.topics.values()
+    if change.topics is not None:
+        known = map(before.topic_by_id, change.topics)
+    return [each for each in known if each is not None and after.topic_by_id(each.topic_id) is None]
 
 
 def _do_all(rests: Iterable[Callable[[], None]]) -> None:

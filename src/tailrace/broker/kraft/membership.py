@@ -259,6 +259,8 @@ class Membership:
             node_id=config.node_id,
             broker_epoch=self._broker_epoch,
             is_durable=config.is_durable,
+            # A copy in another directory may have what was cut.
+            on_cut=broker.moves.source_cut,
         )
         applying = self._applying = Applying(
             AppliedTo(
@@ -268,6 +270,7 @@ class Membership:
                 reports=self._reports,
                 logs=self._logs,
                 log_config=broker.log_config,
+                forget_topic=broker.forget_topic,
                 use_settings=broker.use_changes,
             ),
             self._runtime,
