@@ -210,6 +210,10 @@ class RunningBroker:
         """
         self._server.open()
 
+    def close_port(self) -> None:
+        """Take no more connections, and end those that there are."""
+        self._server.close()
+
     def start(self, current: BrokerConfig) -> None:
         """Accept requests, and begin the background tasks.
 
@@ -363,6 +367,10 @@ class RunningBroker:
         # No flush, no mark of a clean shutdown and no answer: the next start has to recover.
         self._server.close()
         self.replicas.new_logs.abandon()
+        for schedule in self._schedules.values():
+            schedule.abandon()
+        for task in self._cleaning.values():
+            task.cancel()
         self._runtime.threads.close()
         self._quorum.abandon()
         self.logs.abandon()

@@ -93,6 +93,10 @@ class Schedule:
         if self._running is not None:
             await self._running
 
+    def abandon(self) -> None:
+        """Begin no more jobs, and wait for none."""
+        self._stopped.fire()
+
     async def wait_until_rested(self) -> None:
         """Wait until no job is due and none runs."""
         while self._current is not None or self._is_due:

@@ -127,7 +127,7 @@ async def _start_in_cluster(
     if cluster_id is None:
         cluster_id = await ask_cluster_id(config, runtime)
     cluster_id, logs = _open_directories(config, runtime, cluster_id=cluster_id)
-    membership = None
+    membership, broker = None, None
     try:
         membership = Membership.open(config, runtime, cluster_id=cluster_id, logs=logs)
         replicas = membership.replicas
@@ -164,6 +164,8 @@ async def _start_in_cluster(
         broker.start(current)
         broker.resume_moves(moves)
     except BaseException:
+        if broker is not None:
+            broker.close_port()
         if membership is not None:
             await membership.stop()
             membership.abandon()

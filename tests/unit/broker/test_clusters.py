@@ -1,6 +1,8 @@
 """Brokers of one cluster: who leads, who follows, and what is acknowledged."""
 
+from tailrace.protocol.errors import ErrorCode
 from tailrace.testing import Outside
+from tests.unit.broker.brokers import batch, fetch, fetch_request, produce
 from tests.unit.broker.clusters import running_cluster
 
 
@@ -13,3 +15,29 @@ async def test_a_broker_joins_and_leaves_a_cluster(outside: Outside) -> None:
         state = cluster.state()
         assert (state.leader, state.isr) == (2, (2,))
         assert cluster.controller.image.brokers[1].fenced
+
+
+async def test_what_is_acknowledged_is_on_all_replicas_in_sync(outside: Outside) -> None:
+    """The answer to acks=all comes when both followers have the batch."""
+    async with running_cluster(outside, 1, 2, 3) as cluster:
+        await cluster.add_topic()
+        answer = await produce(cluster.peer(1), "t", batch(b"a", b"b"))
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
+        assert [cluster.end(each) for each in (1, 2, 3)] == [2, 2, 2]
+        found = await fetch(cluster.peer(1), fetch_request("t", 0))
+        assert (found.error_code, found.high_watermark) == (ErrorCode.NONE, 2)
+
+
+async def test_another_replica_leads_after_a_kill(outside: Outside) -> None:
+    """It has all that was acknowledged, and the killed one follows it when it is back."""
+    async with running_cluster(outside, 1, 2, 3) as cluster:
+        await cluster.add_topic()
+        await produce(cluster.peer(1), "t", batch(b"a"))
+        cluster.kill(1)
+        await cluster.controller.until(lambda _: cluster.state().leader != 1)
+        leader = cluster.state().leader
+        while (await produce(cluster.peer(leader), "t", batch(b"b"))).error_code:
+            await outside.pass_time(0.1)
+        await cluster.start(1)
+        await cluster.controller.until(lambda _: set(cluster.state().isr) == {1, 2, 3})
+        assert {cluster.end(each) for each in (1, 2, 3)} == {2}

@@ -164,6 +164,9 @@ class Membership:
         self._applying: Applying | None = None
         self._following: Following | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._is_stopped = False
+        self._ending: asyncio.Task[None] | None = None
+        """The rest of the end of a killed broker, which nobody waits for."""
         self._on_failed: Callable[[str], None] = lambda _: None
         self.replicas.on_isr_change = self._propose
 
@@ -259,8 +262,6 @@ class Membership:
             node_id=config.node_id,
             broker_epoch=self._broker_epoch,
             is_durable=config.is_durable,
-            # A copy in another directory may have what was cut.
-            on_cut=broker.moves.source_cut,
         )
         applying = self._applying = Applying(
             AppliedTo(
@@ -382,19 +383,24 @@ class Membership:
             await self._lifecycle.controlled_shutdown()
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.remove_done_callback(self._ended)
-            task.cancel()
+        self._is_stopped = True
+        self._ask_no_more()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._following is not None:
             await self._following.close()
         await self._creation.close()
+        if self._lifecycle is not None:
+            await self._lifecycle.close()
+
+    def _ask_no_more(self) -> None:
+        """End all requests and tasks; what they wait for does not come."""
+        for task in self._tasks:
+            task.remove_done_callback(self._ended)
+            task.cancel()
         self._forwarding.close()
         self._isr_changes.close()
         self._reports.close()
         self._producer_ids.close()
-        if self._lifecycle is not None:
-            await self._lifecycle.close()
         for each in self._channels:
             each.close()
         self._metadata_peers.close()
@@ -410,9 +416,14 @@ class Membership:
             # The next start fetches what is missing.
             logger.warning("metadata_log_not_closed reason=%s", error)
         finally:
-            self.abandon()
+            self._log.abandon()
 
     def abandon(self) -> None:
+        # A process that is killed sends no heartbeat and fetches nothing more, either.
+        self._ask_no_more()
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._ending = asyncio.ensure_future(self.stop())
         self._log.abandon()
 
 
