@@ -104,6 +104,9 @@ class ScriptedMetadataLog:
         if cuts:
             self.batches = self.batches[len(before) :]
             self.log_start = self.watermark
+            # As Kafka: with an older one as its earliest it would answer an observer that is
+            # at the log start in an older epoch with that epoch's end, below what is committed.
+            self.snapshots = {key: self.snapshots[key]}
         return key
 
     def replay(self) -> MetadataReplay:

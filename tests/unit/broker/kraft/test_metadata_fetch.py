@@ -1,28 +1,19 @@
 """`MetadataFetch`: the log of a scripted quorum, followed through elections, snapshots and lies."""
 
-import asyncio
-import random
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from tailrace.broker.kraft.metadata_fetch import (
-    MetadataFetch,
-    Observer,
     OtherClusterError,
 )
-from tailrace.broker.kraft.settings import MetadataFetchConfig
-from tailrace.broker.peers import Peers
-from tailrace.client.config import ClientConfig
 from tailrace.client.nodes import Node
 from tailrace.cluster.metadata.batches import BatchPlace, RecordToWrite, data_batch
 from tailrace.cluster.metadata.delta import MetadataFaultError
-from tailrace.cluster.metadata.folder import MetadataFolder, MetadataLogConfig
-from tailrace.cluster.metadata.image import EVERYTHING_CHANGED, ImageChange, MetadataImage
-from tailrace.cluster.metadata.observer import DivergedError, ObserverLog, open_observer_log
+from tailrace.cluster.metadata.image import EVERYTHING_CHANGED, MetadataImage
+from tailrace.cluster.metadata.observer import DivergedError
 from tailrace.cluster.metadata.snapshot_files import find_snapshots
 from tailrace.errors import DirectoryError
 from tailrace.protocol.apis import ApiKey
@@ -42,83 +33,14 @@ from tailrace.protocol.metadata_records import (
     NoOpRecord,
     RemoveTopicRecord,
 )
-from tailrace.storage.folder import Removals
 from tailrace.testing import Outside
 from tailrace.testing.controller import ScriptedController
 from tailrace.testing.script import FaultKind
 from tailrace.values import replace
-from tests.unit.cluster.metadata_logs import DIRECTORY, FOLDER, setting, value_in
+from tests.unit.broker.kraft.metadata_followers import MetadataFollower
+from tests.unit.cluster.metadata_logs import FOLDER, setting, value_in
 
-NODE = 2
 NO_OP = RecordToWrite(NoOpRecord(), 0)
-
-
-class Following:
-    """A broker's side of a quorum, one start after another on the same disk."""
-
-    def __init__(self, outside: Outside, controller: ScriptedController, **config: int) -> None:
-        self.outside = outside
-        self.controller = controller
-        self.config = MetadataLogConfig(**config)
-        self.cluster_id = controller.cluster_id
-        self.published: list[tuple[MetadataImage, ImageChange, int]] = []
-        self.told: list[str] = []
-        self.leaders: list[Node | None] = []
-        self.log: ObserverLog
-        self.fetch: MetadataFetch
-        self.task: asyncio.Task[None]
-        outside.files.make_directory(DIRECTORY)
-
-    @property
-    def image(self) -> MetadataImage:
-        """The image that was published last."""
-        return self.published[-1][0]
-
-    @asynccontextmanager
-    async def running(self, *servers: Node, **config: int) -> AsyncIterator[MetadataFetch]:
-        """A start with these servers, by default the first node of the quorum."""
-        folder = MetadataFolder(
-            self.outside.files,
-            self.outside.clock,
-            random.Random(0),
-            Removals(self.outside.files),
-            DIRECTORY,
-        )
-        self.log = open_observer_log(folder, self.config, node_id=NODE, report=self.told.append)
-        peers = Peers(ClientConfig(client_id=f"raft-client-{NODE}"), self.outside.runtime)
-        first = Node(-1, self.controller.host, next(iter(self.controller.nodes.values())).port)
-        self.fetch = MetadataFetch(
-            self.log,
-            peers,
-            self.outside.runtime,
-            config=MetadataFetchConfig(**config),
-            observer=Observer(NODE, self.cluster_id, UUID(int=77)),
-            servers=servers or (first,),
-            publish=lambda *given: self.published.append(given),
-        )
-        self.fetch.on_leader = self.leaders.append
-        self.task = asyncio.ensure_future(self.fetch.run())
-        try:
-            yield self.fetch
-        finally:
-            self.task.cancel()
-            await asyncio.wait([self.task])
-            peers.close()
-            self.log.close()
-
-    async def until(self, holds: Callable[[], bool], *, seconds: float = 60) -> None:
-        """Wait until something holds, or the time is over."""
-        async with asyncio.timeout(seconds):
-            while not holds():
-                await self.outside.pass_time(0.01)
-
-    async def until_equal(self) -> None:
-        """Wait until the image that was published is that of the quorum."""
-        log = self.controller.log
-        await self.until(
-            lambda: bool(self.published) and self.fetch.applied_offset >= log.watermark - 1
-        )
-        assert self.image == log.replay().image
 
 
 def append(quorum: ScriptedController, *records: RecordToWrite) -> None:
@@ -142,7 +64,7 @@ async def test_a_broker_that_starts_with_nothing_gets_the_image(
 ) -> None:
     """One image when all that is committed is in it, then one for each change, with what it is."""
     quorum.append([setting(1)])
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     async with following.running() as fetch:
         await fetch.caught_up.wait()
         [(image, change, offset)] = following.published
@@ -165,7 +87,7 @@ async def test_nothing_is_published_before_the_committed_end(
     """A long log comes in many answers, and there is no image of its beginning."""
     for value in range(200):
         quorum.append([setting(value, f"t{value}")])
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     async with following.running(bytes_max=1000) as fetch:
         await fetch.caught_up.wait()
         assert len(following.published) == 1
@@ -178,7 +100,7 @@ async def test_an_empty_log_is_not_published(outside: Outside) -> None:
     quorum = ScriptedController(outside)
     quorum._first = MetadataImage()
     quorum.start()
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     async with following.running() as fetch:
         await following.until(lambda: following.log.high_watermark == 1)
         await outside.pass_time(5)
@@ -194,7 +116,7 @@ async def test_uncommitted_records_are_fetched_and_not_published(
     outside: Outside, quorum: ScriptedController
 ) -> None:
     """They count as soon as the watermark has passed them, which the leader says at once."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     async with following.running():
         await following.until_equal()
         quorum.hold_commits()
@@ -213,7 +135,7 @@ async def test_an_offset_without_a_change_is_published_too(
     outside: Outside, quorum: ScriptedController
 ) -> None:
     """MetadataLoaderTest.testLastAppliedOffset: heartbeats carry it, and a NoOp moves it."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     async with following.running() as fetch:
         await following.until_equal()
         before = following.image
@@ -229,7 +151,7 @@ async def test_a_transaction_is_published_as_one(
     outside: Outside, quorum: ScriptedController
 ) -> None:
     """MetadataLoaderTest.testPublishTransaction: its records come with its end (KIP-868)."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     async with following.running() as fetch:
         await following.until_equal()
         before = fetch.applied_offset
@@ -249,7 +171,7 @@ async def test_a_new_leader_is_found_by_any_server_of_the_settings(
     outside: Outside, quorum: ScriptedController
 ) -> None:
     """Killed, moved, restarted: records go on, and each epoch was noted before it counted."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     servers = [Node(-1 - n, quorum.host, each.port) for n, each in enumerate(quorum.nodes.values())]
     async with following.running(*servers) as fetch:
         await following.until_equal()
@@ -273,7 +195,7 @@ async def test_voters_of_the_settings_are_followed_without_addresses_in_answers(
     quorum.script.add(
         ApiKey.FETCH, FaultKind.EDIT, times=99, edit=lambda found: replace(found, node_endpoints=())
     )
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     servers = [Node(each.id, quorum.host, each.port) for each in quorum.nodes.values()]
     async with following.running(*servers) as fetch:
         await following.until_equal()
@@ -287,7 +209,7 @@ async def test_a_silent_leader_is_left_after_its_time(
     outside: Outside, quorum: ScriptedController
 ) -> None:
     """Its connection stays open; another server knows the next leader (2 s as in Kafka)."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     servers = [Node(-1 - n, quorum.host, each.port) for n, each in enumerate(quorum.nodes.values())]
     async with following.running(*servers) as fetch:
         await following.until_equal()
@@ -305,7 +227,7 @@ async def test_an_uncommitted_end_is_cut_after_an_election(
     outside: Outside, quorum: ScriptedController
 ) -> None:
     """The leader says where its log differs, and that is all that is fetched again."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     async with following.running():
         await following.until_equal()
         quorum.hold_commits()
@@ -321,7 +243,7 @@ async def test_an_uncommitted_end_is_cut_after_an_election(
 
 async def test_a_snapshot_is_fetched_in_parts(outside: Outside, quorum: ScriptedController) -> None:
     """At a first start, and when the leader has removed what is missing here."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     for value in range(50):
         quorum.append([setting(value, f"t{value}")])
     quorum.snapshot()
@@ -343,7 +265,7 @@ async def test_a_snapshot_goes_on_when_the_leader_was_lost(
     outside: Outside, quorum: ScriptedController
 ) -> None:
     """MetadataLoaderTest.testReloadSnapshot: parts that have come are not fetched twice."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     for value in range(50):
         quorum.append([setting(value, f"t{value}")])
     key = quorum.snapshot()
@@ -358,7 +280,7 @@ async def test_a_snapshot_that_is_gone_is_asked_for_anew(
     outside: Outside, quorum: ScriptedController
 ) -> None:
     """Kafka 4.3.1 answers -1 there; the next Fetch names the snapshot that there is."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     quorum.append([setting(1)])
     old = quorum.snapshot()
     quorum.script.add(
@@ -382,7 +304,7 @@ async def test_own_snapshots_follow_the_settings(
     outside: Outside, quorum: ScriptedController
 ) -> None:
     """The next start begins with one, and fetches no record again."""
-    following = Following(outside, quorum, snapshot_bytes=500)
+    following = MetadataFollower(outside, quorum, snapshot_bytes=500)
     async with following.running():
         for value in range(30):
             quorum.append([setting(value)])
@@ -399,11 +321,11 @@ async def test_the_next_start_continues_with_its_log(
     outside: Outside, quorum: ScriptedController
 ) -> None:
     """Nothing is published before the leader has said what is committed."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     async with following.running():
         await following.until_equal()
     count = len(following.published)
-    quorum.cut_off(NODE)
+    quorum.cut_off(following.node_id)
     async with following.running() as fetch:
         await outside.pass_time(10)
         assert len(following.published) == count
@@ -495,7 +417,7 @@ async def test_an_answer_that_cannot_be_right_changes_nothing(
     outside: Outside, quorum: ScriptedController, lie: str, skip: int
 ) -> None:
     """It is logged, and asked again after a pause, of all servers in turn: nothing is lost."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     quorum.append([setting(1)])
     async with following.running() as fetch:
         await following.until_equal()
@@ -520,7 +442,7 @@ async def test_a_lie_that_lasts_is_asked_about_rarely(
     outside: Outside, quorum: ScriptedController, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each pause is longer, up to a second, and so few lines say so."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     async with following.running():
         await following.until_equal()
         quorum.script.add(ApiKey.FETCH, FaultKind.EDIT, edit=damaged, times=10**6)
@@ -568,7 +490,7 @@ async def test_a_snapshot_that_cannot_be_right_is_fetched_again(
     outside: Outside, quorum: ScriptedController, lie: str, skip: int
 ) -> None:
     """The parts that have come are removed, and nothing of them is published."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     for value in range(20):
         quorum.append([setting(value, f"t{value}")])
     quorum.snapshot()
@@ -586,7 +508,7 @@ async def test_a_snapshot_that_cannot_be_right_is_fetched_again(
 
 async def test_another_cluster_ends_it(outside: Outside, quorum: ScriptedController) -> None:
     """No retry makes it right: the sentence names the id and the two files to correct."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     following.cluster_id = "another"
     async with following.running():
         with pytest.raises(OtherClusterError, match=r"id than another.*bootstrap\.servers"):
@@ -598,7 +520,7 @@ async def test_committed_records_that_the_quorum_has_lost_end_it(
     outside: Outside, quorum: ScriptedController
 ) -> None:
     """A quorum that was restored from an older copy is not the one that this broker has served."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     quorum.append([setting(1)])
     async with following.running():
         await following.until_equal()
@@ -627,7 +549,7 @@ async def test_a_committed_record_that_cannot_be_applied_ends_it(
     is_first: bool,
 ) -> None:
     """Kafka's brokers go on without it once they have started; here nothing wrong is served."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     bad = RecordToWrite(record, 0)
     async with following.running():
         if not is_first:
@@ -640,7 +562,7 @@ async def test_a_committed_record_that_cannot_be_applied_ends_it(
 
 async def test_a_full_disk_ends_nothing(outside: Outside, quorum: ScriptedController) -> None:
     """The image stays, and follows again once there is room."""
-    following = Following(outside, quorum)
+    following = MetadataFollower(outside, quorum)
     async with following.running():
         await following.until_equal()
         outside.files.capacity_bytes = 0
