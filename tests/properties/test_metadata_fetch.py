@@ -34,7 +34,7 @@ STEPS = 40
 
 
 class History:
-    """All that the quorum has ever committed, also where its log has a snapshot instead."""
+    """Every record that the quorum has committed, also those that its log has in a snapshot."""
 
     def __init__(self, quorum: ScriptedController) -> None:
         self._quorum = quorum
