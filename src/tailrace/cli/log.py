@@ -12,6 +12,7 @@ import click
 
 from tailrace.cli.arguments import advising, aligned, log_directory
 from tailrace.cli.decoding import chosen_decoding, decoded
+from tailrace.cli.log_compare import compare
 from tailrace.cli.log_export import export
 from tailrace.cli.log_options import (
     FROM_OFFSET,
@@ -357,6 +358,7 @@ def groups(directory: str, *, as_json: bool, on_damage: str) -> None:
     left_out.finish()
 
 
+log.add_command(compare)
 log.add_command(export)
 
 

@@ -168,6 +168,35 @@ def test_cat_names_the_topics_there_are(data: Path) -> None:
     assert run("cat", "--data", data, "flights", "--from-time", "soon").exit_code == 2
 
 
+def test_compare_exits_with_0_1_or_2(tmp_path: Path) -> None:
+    """The codes mean replicas that agree, replicas that do not, and nothing to compare."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    for each, limit in ((first, 20), (second, 10)):
+        each.mkdir()
+        write_numbered(each, FLIGHTS, limit=limit)
+        marks = f"0\n1\n{FLIGHTS.topic} {FLIGHTS.partition} {limit}\n"
+        (each / "replication-offset-checkpoint").write_text(marks)
+    both = f"{first},{second}"
+    difference, told = lines("compare", "--data", both)
+    assert difference.startswith("explained: flights-0: offset 10: ")
+    assert difference.endswith("(not committed: one of them has high watermark 10)")
+    assert told == "1 replica compared: equal where committed"
+    path = second / "flights-0" / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    result = run("compare", "--data", both, "--json")
+    assert result.exit_code == 1
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {each["format"] for each in found} == {"tailrace.compare/1"}
+    assert (found[0]["kind"], found[0]["reason"]) == ("content", None)
+    assert (found[-1]["type"], found[-1]["replicas"], found[-1]["wrong"]) == ("summary", 1, 1)
+    result = run("compare", "--data", both)
+    assert "1 differ below the high watermark" in result.stdout
+    for nothing in (first, f"{first},{tmp_path / 'none'}"):
+        assert run("compare", "--data", nothing).exit_code == 2
+
+
 def test_verify_exits_with_0_1_or_2(data: Path, tmp_path: Path) -> None:
     """The codes mean a clean log, a damaged log, and a log that cannot be verified."""
     assert lines("verify", "--data", data)[-1].endswith("bytes of log: clean")
