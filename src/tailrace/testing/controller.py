@@ -24,7 +24,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tailrace.cluster.bootstrap import new_image
 from tailrace.cluster.control.brokers import fence_stale
@@ -67,12 +67,13 @@ from tailrace.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from tailrace.protocol.messages.describe_quorum import DescribeQuorumRequest
 from tailrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from tailrace.runtime.network import Listener, Socket
 from tailrace.testing.error_responses import error_response
-from tailrace.testing.metadata_answers import fetch_answer, is_due, snapshot_answer
+from tailrace.testing.metadata_answers import fetch_answer, is_due, quorum_answer, snapshot_answer
 from tailrace.testing.metadata_log import ScriptedMetadataLog, SnapshotKey
 from tailrace.testing.outside import Outside
 from tailrace.testing.script import Fault, FaultKind, Script
@@ -84,12 +85,19 @@ KNOWN: Final = {**APIS, **BETWEEN_NODES}
 SERVED: Final = frozenset(
     {
         ApiKey.API_VERSIONS, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.ENVELOPE,
-        ApiKey.DESCRIBE_CLUSTER, *ANSWERED,
+        ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_QUORUM, *ANSWERED,
     }
 )  # fmt: skip
 """The APIs of a node."""
 FIRST_ID: Final = 100
 """Id of the first controller, apart from those of brokers."""
+
+
+class Seen(NamedTuple):
+    """The last Fetch of an observer."""
+
+    offset: int
+    at_ms: int
 
 
 class ScriptedController:
@@ -118,6 +126,8 @@ class ScriptedController:
         """Each data record that was ever appended, with its offset, also those that were lost."""
         self.on_record: list[Callable[[int, Message], None]] = []
         """Called with each data record and its offset, when it is appended."""
+        self.observers: dict[int, Seen] = {}
+        """The brokers that have fetched the log."""
         self.principals: list[bytes | None] = []
         """The principal of each Envelope."""
         self.commit_delay_s = 0.0
@@ -305,6 +315,8 @@ class ScriptedController:
         self.leader_id = node_id
         self.epoch += 1
         replay = self.log.replay()
+        # Who has fetched is in memory only.
+        self.observers.clear()
         self.log.begin_epoch(
             self.epoch,
             leader=node_id,
@@ -407,6 +419,8 @@ class ScriptedController:
         try:
             if node.id != self.leader_id:
                 raise RefusedError(ErrorCode.NOT_CONTROLLER)
+            if isinstance(request, DescribeQuorumRequest):
+                return quorum_answer(self, request)
             answer = self.do(api.key, request, version=version)
         except RefusedError as error:
             return error_response(api, request, version=version, code=error.code)
@@ -426,7 +440,7 @@ class ScriptedController:
         frame = memoryview(bytes(request.request_data))
         header, position = frames.read_request_header(frame, apis=KNOWN)
         api = KNOWN.get(header.api_key)
-        if api is None or api.key not in FORWARDED:
+        if api is None or api.key not in {*FORWARDED, ApiKey.DESCRIBE_QUORUM}:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
         if not api.is_served(header.api_version):
             return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -443,6 +457,10 @@ class ScriptedController:
         return EnvelopeResponse(response_data=data[frames.SIZE_BYTES :], error_code=ErrorCode.NONE)
 
     async def _fetch(self, node: "_Node", request: FetchRequest) -> Message:
+        for topic in request.topics:
+            for each in topic.partitions:
+                seen = Seen(each.fetch_offset, self.outside.clock.now_ms())
+                self.observers[max(request.replica_id, request.replica_state.replica_id)] = seen
         until_s = self.outside.loop.time() + request.max_wait_ms / 1000
         while not is_due(self, node.id, request):
             left_s = until_s - self.outside.loop.time()

@@ -1,4 +1,4 @@
-"""Answers of a controller to observers of its log: Fetch and FetchSnapshot, with Kafka's checks.
+"""Answers of a controller about its log: Fetch, FetchSnapshot and DescribeQuorum, as Kafka's.
 
 cluster id ─► topic and partition ─► offset, epoch ─► leader ─► snapshot? ─► diverging? ─► records
 """
@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Final
 from tailrace.cluster.metadata.folder import TOPIC_ID
 from tailrace.model import METADATA_TOPIC
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+    Listener,
+    Node,
+    ReplicaState,
+)
 from tailrace.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -190,4 +199,51 @@ def _snapshot_part(
         size=0 if error or data is None else len(data),
         position=asked.position,
         unaligned_records=part,
+    )
+
+
+def quorum_answer(
+    controller: "ScriptedController", request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
+    """The answer to DescribeQuorum: the nodes have the whole log, observers what they fetched."""
+    log, now_ms = controller.log, controller.outside.clock.now_ms()
+
+    def voter(node_id: int) -> ReplicaState:
+        is_leader = node_id == controller.leader_id
+        return ReplicaState(
+            replica_id=node_id,
+            log_end_offset=log.end_offset,
+            last_fetch_timestamp=_NOTHING if is_leader else now_ms,
+            last_caught_up_timestamp=_NOTHING if is_leader else now_ms,
+        )
+
+    partition = DescribeQuorumResponsePartitionData(
+        partition_index=0,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        leader_id=controller.leader_id,
+        leader_epoch=controller.epoch,
+        high_watermark=log.watermark,
+        current_voters=tuple(map(voter, controller.nodes)),
+        observers=tuple(
+            ReplicaState(
+                replica_id=each, log_end_offset=seen.offset, last_fetch_timestamp=seen.at_ms
+            )
+            for each, seen in controller.observers.items()
+        ),
+    )
+    names = {topic.topic_name for topic in request.topics}
+    error = ErrorCode.NONE if names == {METADATA_TOPIC} else ErrorCode.INVALID_REQUEST
+    topic = DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    return DescribeQuorumResponse(
+        error_code=error,
+        error_message=None,
+        topics=() if error else (topic,),
+        nodes=tuple(
+            Node(
+                node_id=each.id,
+                listeners=(Listener(name="CONTROLLER", host=controller.host, port=each.port),),
+            )
+            for each in controller.nodes.values()
+        ),
     )

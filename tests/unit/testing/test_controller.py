@@ -43,6 +43,11 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from tailrace.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+)
+from tailrace.protocol.messages.describe_quorum import TopicData as DescribedTopic
 from tailrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from tailrace.protocol.messages.fetch import (
     FetchPartition,
@@ -533,6 +538,31 @@ def test_a_test_sees_every_record() -> None:
     names = [name for _, name in seen]
     assert names == ["RegisterBrokerRecord", "BrokerRegistrationChangeRecord"]
     assert [at for at, _ in seen] == [at for at, _ in controller.records[-2:]]
+
+
+def test_the_quorum_is_described() -> None:
+    """The nodes have the whole log, an observer what it has fetched; another one knows nothing."""
+
+    async def work(controller: ScriptedController) -> None:
+        broker = Observer(controller, 1)
+        await broker.serve()
+        await broker.fetch()
+        await broker.fetch()
+        topic = DescribedTopic(topic_name="__cluster_metadata", partitions=())
+        request = DescribeQuorumRequest(topics=(topic,))
+        answer = await broker.peer.ask(ApiKey.DESCRIBE_QUORUM, request, DescribeQuorumResponse)
+        [partition] = answer.topics[0].partitions
+        end = controller.log.end_offset
+        assert (partition.leader_id, partition.leader_epoch) == (100, 1)
+        assert partition.high_watermark == end
+        voters = {each.replica_id: each.log_end_offset for each in partition.current_voters}
+        assert voters == {100: end, 101: end}
+        assert [(each.replica_id, each.log_end_offset) for each in partition.observers] == [
+            (1, end)
+        ]
+        assert [each.node_id for each in answer.nodes] == [100, 101]
+
+    run(work, nodes=2)
 
 
 def test_the_apis_are_those_of_a_controller() -> None:

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: settings of topics, brokers and groups, as records of the log.
+"""AlterConfigs, also incremental: settings of topics, brokers and groups, as records of the log.
 
 Each resource is changed or refused by itself, with all of its changes.
 
@@ -7,8 +7,9 @@ makes before it forwards a request (it knows its own), as in Kafka.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
 
 from tailrace.cluster.config_changes import ConfigChange, changed_configs, plan_configs
 from tailrace.cluster.control.state import ControlState, Decision, RefusedError
@@ -22,6 +23,12 @@ from tailrace.cluster.metadata.image import (
 from tailrace.errors import ConfigError
 from tailrace.protocol.config_resources import ConfigOperation, ConfigSource, ResourceType
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
 from tailrace.protocol.messages.create_topics import CreatableTopicConfigs
 from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -38,55 +45,111 @@ _VALUE_CHARACTERS_MAX: Final = 32_767
 """Kafka's limit of a value, so that appending to a list ends somewhere."""
 
 
+class _Alteration(NamedTuple):
+    """The changes of a request to one resource."""
+
+    owner: ConfigResource
+    changes: Callable[[], Sequence[ConfigChange]]
+    """Checks them, and may refuse."""
+    is_replaced: bool = False
+    """Whether settings go that the request does not name."""
+
+
 def alter_configs(state: ControlState, request: IncrementalAlterConfigsRequest) -> Decision:
-    """Change single settings of resources."""
-    named = Counter((each.resource_type, each.resource_name) for each in request.resources)
+    """Change single settings of resources (KIP-339)."""
+    records, refusals = _decide(
+        state,
+        [
+            _Alteration(
+                ConfigResource(each.resource_type, each.resource_name), partial(_changes, each)
+            )
+            for each in request.resources
+        ],
+    )
+    answer = IncrementalAlterConfigsResponse(
+        throttle_time_ms=0,
+        responses=tuple(
+            IncrementalAlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+            for each, (code, message) in zip(request.resources, refusals, strict=True)
+        ),
+    )
+    return Decision([] if request.validate_only else records, answer)
+
+
+def replace_configs(state: ControlState, request: AlterConfigsRequest) -> Decision:
+    """Replace the settings of resources: those that are not named go."""
+    records, refusals = _decide(
+        state,
+        [
+            _Alteration(
+                ConfigResource(each.resource_type, each.resource_name),
+                partial(_settings, each),
+                is_replaced=True,
+            )
+            for each in request.resources
+        ],
+    )
+    answer = AlterConfigsResponse(
+        throttle_time_ms=0,
+        responses=tuple(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+            for each, (code, message) in zip(request.resources, refusals, strict=True)
+        ),
+    )
+    return Decision([] if request.validate_only else records, answer)
+
+
+def _decide(
+    state: ControlState, alterations: Sequence[_Alteration]
+) -> tuple[list[RecordToWrite], list[tuple[ErrorCode, str | None]]]:
+    """The records of all alterations, and what each of them is answered."""
+    named = Counter(each.owner for each in alterations)
     records: list[RecordToWrite] = []
-    responses = []
-    for resource in request.resources:
+    refusals: list[tuple[ErrorCode, str | None]] = []
+    for each in alterations:
         code, message = ErrorCode.NONE, None
         try:
-            if named[resource.resource_type, resource.resource_name] > 1:
+            if named[each.owner] > 1:
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
-            records += _alteration(state, resource)
+            records += _alteration(state, each)
         except RefusedError as error:
             code, message = error.code, error.message
         except ConfigError as error:
             code, message = ErrorCode.INVALID_CONFIG, str(error)
-        responses.append(
-            IncrementalAlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
-    answer = IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=tuple(responses))
-    return Decision([] if request.validate_only else records, answer)
+        refusals.append((code, message))
+    return records, refusals
 
 
-def _alteration(
-    state: ControlState, resource: IncrementalAlterConfigsResource
-) -> list[RecordToWrite]:
+def _alteration(state: ControlState, wanted: _Alteration) -> list[RecordToWrite]:
     """The records of the changes of one resource."""
-    if resource.resource_type not in _IN_LOG:
+    owner, changes = wanted.owner, wanted.changes()
+    if owner.type not in _IN_LOG:
         raise RefusedError(
             ErrorCode.INVALID_REQUEST,
-            f"Settings of resources of type {resource.resource_type} are not the controller's.",
+            f"Settings of resources of type {owner.type} are not the controller's.",
         )
-    owner = ConfigResource(resource.resource_type, resource.resource_name)
-    changes = list(_changes(resource))
     current = state.image.configs_of(*owner)
+    kept = {} if wanted.is_replaced else current
     if owner.type == ResourceType.TOPIC:
         if state.image.topic(owner.name) is None:
             raise RefusedError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{owner.name}' does not exist."
             )
-        planned = plan_configs(current, changes, state.default_configs)
+        planned = plan_configs(kept, changes, state.default_configs)
     else:
-        planned, faults = changed_configs(current, changes, declared={}, defaults={})
+        planned, faults = changed_configs(kept, changes, declared={}, defaults={})
         if faults:
             raise ConfigError(faults)
     if any(len(each) > _VALUE_CHARACTERS_MAX for each in planned.values()):
@@ -95,13 +158,15 @@ def _alteration(
             "The configuration value cannot be added because it exceeds the maximum value size of "
             f"{_VALUE_CHARACTERS_MAX} bytes.",
         )
-    names = [each.name for each in changes]
+    gone = [name for name in current if name not in planned]
+    names = list(dict.fromkeys([*(each.name for each in changes), *gone]))
     _check_insync_min(state, owner, names, planned=planned)
     return [*config_records(state, owner, names, planned=planned)]
 
 
-def _changes(resource: IncrementalAlterConfigsResource) -> Iterator[ConfigChange]:
+def _changes(resource: IncrementalAlterConfigsResource) -> Sequence[ConfigChange]:
     names = Counter(each.name for each in resource.configs)
+    found = []
     for each in resource.configs:
         if names[each.name] > 1:
             raise RefusedError(
@@ -117,7 +182,19 @@ def _changes(resource: IncrementalAlterConfigsResource) -> Iterator[ConfigChange
             raise RefusedError(
                 ErrorCode.INVALID_CONFIG, f"Null value not supported for : {each.name}"
             )
-        yield ConfigChange(name=each.name, operation=operation, value=each.value or "")
+        found.append(ConfigChange(name=each.name, operation=operation, value=each.value or ""))
+    return found
+
+
+def _settings(resource: AlterConfigsResource) -> Sequence[ConfigChange]:
+    return [
+        ConfigChange(
+            name=each.name,
+            operation=ConfigOperation.DELETE if each.value is None else ConfigOperation.SET,
+            value=each.value or "",
+        )
+        for each in resource.configs
+    ]
 
 
 def _check_insync_min(

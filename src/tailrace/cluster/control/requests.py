@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from tailrace.cluster.control.alter_partition import alter_partitions
 from tailrace.cluster.control.brokers import heartbeat, register_broker, unregister_broker
-from tailrace.cluster.control.configs import alter_configs
+from tailrace.cluster.control.configs import alter_configs, replace_configs
 from tailrace.cluster.control.directories import assign_directories
 from tailrace.cluster.control.leaders import elect_leaders
+from tailrace.cluster.control.levels import update_features
 from tailrace.cluster.control.producer_ids import allocate_producer_ids
 from tailrace.cluster.control.reassignments import alter_reassignments, list_reassignments
 from tailrace.cluster.control.state import RECORDS_MAX, ControlState, Decision, RefusedError
@@ -26,10 +27,12 @@ from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tailrace.protocol.messages.broker_registration import BrokerRegistrationRequest
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest
+from tailrace.protocol.messages.update_features import UpdateFeaturesRequest
 
 _OF_CLIENTS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {
     ApiKey.CREATE_TOPICS: create_topics,
     ApiKey.CREATE_PARTITIONS: create_partitions,
+    ApiKey.ALTER_CONFIGS: replace_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs,
     ApiKey.ELECT_LEADERS: elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_reassignments,
@@ -45,7 +48,7 @@ _OF_BROKERS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {
 
 _RULES: Final = {**_OF_CLIENTS, **_OF_BROKERS}
 
-FORWARDED: Final = frozenset({*_OF_CLIENTS, ApiKey.DELETE_TOPICS})
+FORWARDED: Final = frozenset({*_OF_CLIENTS, ApiKey.DELETE_TOPICS, ApiKey.UPDATE_FEATURES})
 """Requests of clients, which a broker forwards to the controller in an Envelope."""
 ANSWERED: Final = frozenset(
     {*FORWARDED, *_OF_BROKERS, ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT}
@@ -68,6 +71,8 @@ def decide(
             decision = heartbeat(state, request, now_ms=now_ms)
         case DeleteTopicsRequest():
             decision = delete_topics(state, request, version=version)
+        case UpdateFeaturesRequest():
+            decision = update_features(state, request, version=version)
         case _:
             decision = _RULES[key](state, request)
     # What a client asks for is one batch. The changes that follow from a broker may be several:

@@ -7,6 +7,11 @@ import pytest
 
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
 from tailrace.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -18,7 +23,14 @@ from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
-from tests.unit.cluster.control.controlled import Controlled, assigned, directory, wanted
+from tailrace.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.unit.cluster.control.controlled import (
+    Controlled,
+    assigned,
+    directory,
+    features,
+    wanted,
+)
 
 NO_ID = UUID(int=0)
 TOPIC, BROKER, LOGGER = 2, 4, 8
@@ -353,3 +365,74 @@ def test_a_resource_or_a_setting_that_is_named_twice() -> None:
     request = IncrementalAlterConfigsRequest(resources=(resource, resource), validate_only=False)
     answers = cluster.do(ApiKey.INCREMENTAL_ALTER_CONFIGS, request).responses
     assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_settings_are_replaced() -> None:
+    """AlterConfigs: those that are not named go; null is the default again."""
+    cluster = Controlled()
+    cluster.serve(0)
+    cluster.topic([0], retention_ms="1000", segment_ms="5000")
+
+    def replace(kind: int, name: str, **settings: str | None) -> ErrorCode:
+        resource = AlterConfigsResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=tuple(
+                AlterableConfig(name=key.replace("_", "."), value=value)
+                for key, value in settings.items()
+            ),
+        )
+        request = AlterConfigsRequest(resources=(resource,), validate_only=False)
+        [answer] = cluster.do(ApiKey.ALTER_CONFIGS, request).responses
+        return ErrorCode(answer.error_code)
+
+    assert replace(TOPIC, "t", retention_ms="2000", cleanup_policy=None) is ErrorCode.NONE
+    assert cluster.state.image.configs_of(TOPIC, "t") == {"retention.ms": "2000"}
+    assert replace(TOPIC, "t", retention_ms="x") is ErrorCode.INVALID_CONFIG
+    assert replace(TOPIC, "x") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # The size of an ISR would go, without a word of it.
+    cluster.configure(BROKER, "", ("min.insync.replicas", 0, "1"))
+    assert replace(BROKER, "", log_cleaner_threads="2") is ErrorCode.INVALID_CONFIG
+    assert replace(BROKER, "", min_insync_replicas="2") is ErrorCode.NONE
+    assert replace(TOPIC, "t") is ErrorCode.NONE
+    assert cluster.state.image.configs_of(TOPIC, "t") == {}
+
+
+# -- levels ---------------------------------------------------------------------------------------
+
+
+def test_levels_of_features_change_together() -> None:
+    """A level that a broker does not know is refused, and all others with it."""
+    cluster = Controlled(level=29)
+    cluster.serve(0)
+    cluster.serve(1, features=features(group_version=(0, 1), metadata_version=(7, 29)))
+
+    def update(*changes: tuple[str, int, int], version: int = 2) -> ErrorCode:
+        request = UpdateFeaturesRequest(
+            feature_updates=tuple(
+                FeatureUpdateKey(
+                    feature=name,
+                    max_version_level=level,
+                    upgrade_type=kind,
+                    allow_downgrade=kind > 1,
+                )
+                for name, level, kind in changes
+            ),
+            validate_only=False,
+        )
+        return cluster.refused(ApiKey.UPDATE_FEATURES, request, version=version)
+
+    lower = ("group.version", 0, 2)
+    assert update(lower, ("metadata.version", 30, 1)) is ErrorCode.INVALID_UPDATE_VERSION
+    assert cluster.state.image.features["group.version"] == 1
+    assert update(("group.version", 0, 1)) is ErrorCode.INVALID_UPDATE_VERSION
+    assert update(lower, version=0) is ErrorCode.NONE
+    assert "group.version" not in cluster.state.image.features
+    # Without eligible leaders the records of partitions do not name any.
+    assert update(("eligible.leader.replicas.version", 0, 2)) is ErrorCode.NONE
+    cluster.topic([0, 1], min_insync_replicas="2")
+    cluster.fence(1)
+    assert cluster.shown() == (0, (0,), ())
+    # Where they begin, the size of an ISR becomes a setting of all brokers.
+    assert update(("eligible.leader.replicas.version", 1, 1)) is ErrorCode.NONE
+    assert cluster.state.image.configs_of(BROKER, "") == {"min.insync.replicas": "1"}
