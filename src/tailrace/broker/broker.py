@@ -176,6 +176,7 @@ class RunningBroker:
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
             fetch_sessions=self._fetch_sessions,
+            sends_to_nearest=config.kraft.sends_to_nearest,
             fetch_bytes_max=config.fetch_bytes_max,
             # So that a waiting fetch of a lost client does not outlast `connections.max.idle.ms`.
             fetch_wait_ms_max=config.idle_ms_max // 2,

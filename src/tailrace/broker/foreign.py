@@ -30,7 +30,7 @@ _GROUPS: Final = {
         "controlled.shutdown.retry.backoff.ms "
         "security.inter.broker.protocol "
         ""
-        "replica.selector.class replica.socket.receive.buffer.bytes "
+        "replica.socket.receive.buffer.bytes "
         "follower.fetch.last.tiered.offset.enable "
         "request.timeout.ms socket.connection.setup.timeout.max.ms "
         "socket.connection.setup.timeout.ms cordoned.log.dirs "

@@ -9,35 +9,9 @@ Each fetch is decided alone: nothing is remembered of a consumer.
 """
 
 from collections.abc import Callable
-from typing import Final
 
-from tailrace.config.settings import setting
 from tailrace.model import Offset
 from tailrace.replication.leadership import Leadership
-from tailrace.values import dataclass
-
-RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadReplicaConfig:
-    """Kafka's setting for the replicas that consumers read from."""
-
-    # Kafka loads any class of this name. The rack-aware one is the only one that it comes with.
-    selector: str = setting(
-        "replica.selector.class",
-        default="",
-        is_allowed=lambda name: name in ("", RACK_AWARE),
-        rule_text=f"empty or {RACK_AWARE}",
-        text="Which replica a consumer with `client.rack` is sent to. Empty: the leader; the "
-        "rack-aware selector: a follower in sync in the consumer's rack, unless the leader is in "
-        "that rack.",
-    )
-
-    @property
-    def is_rack_aware(self) -> bool:
-        """Whether consumers are sent to followers in their rack."""
-        return self.selector == RACK_AWARE
 
 
 def nearest_replica(

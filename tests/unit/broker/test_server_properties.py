@@ -7,6 +7,7 @@ import pytest
 
 from tailrace.broker.config import BROKER_SETTINGS, broker_config
 from tailrace.broker.foreign import IGNORED, is_ignored
+from tailrace.broker.kraft.settings import RACK_AWARE
 from tailrace.config import read_properties
 from tailrace.errors import ConfigError
 
@@ -191,3 +192,23 @@ def test_every_setting_of_the_broker_is_on_its_page() -> None:
     """A setting that the broker takes is in docs/configuration.md, also one of a coordinator."""
     page = Path("docs/configuration.md").read_text()
     assert [each.name for each in BROKER_SETTINGS if f"| `{each.name}` |" not in page] == []
+
+
+def test_the_selector_of_replicas_is_the_leader_or_by_rack() -> None:
+    """A class that only Java could load is refused, with the name of the one that there is.
+
+    A broker alone ignores it, as all that concerns other brokers.
+    """
+    alone = {"log.dirs": "/data", "replica.selector.class": "org.example.Selector"}
+    assert "replica.selector.class" in broker_config(alone).ignored
+    one_of_many = {
+        "log.dirs": "/data",
+        "process.roles": "broker",
+        "controller.quorum.bootstrap.servers": "localhost:9093",
+        "controller.listener.names": "CONTROLLER",
+    }
+    assert not broker_config(one_of_many).kraft.sends_to_nearest
+    given = {**one_of_many, "replica.selector.class": RACK_AWARE}
+    assert broker_config(given).kraft.sends_to_nearest
+    with pytest.raises(ConfigError, match=RACK_AWARE):
+        broker_config({**one_of_many, "replica.selector.class": "org.example.Selector"})

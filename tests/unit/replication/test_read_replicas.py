@@ -4,12 +4,10 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.config.settings import parse_settings, settings_of
-from tailrace.errors import ConfigError
 from tailrace.model import Offset
 from tailrace.protocol.metadata_records import PartitionRecord
 from tailrace.replication.leadership import Leadership
-from tailrace.replication.read_replicas import RACK_AWARE, ReadReplicaConfig, nearest_replica
+from tailrace.replication.read_replicas import nearest_replica
 
 LEADER, SECOND, THIRD, FOURTH = 1, 2, 3, 4
 RACKS = {LEADER: "a", SECOND: "b", THIRD: "b", FOURTH: "c"}
@@ -134,12 +132,3 @@ def test_a_follower_that_consumers_cannot_reach_is_not_preferred() -> None:
     cluster.fetch(FOURTH, LOG_END)
     cluster.racks[FOURTH] = None
     assert cluster.nearest("c") is None
-
-
-def test_the_selector_is_none_or_the_one_that_knows_racks() -> None:
-    """A class that only Java could load is refused, with the name of the one that there is."""
-    declared = settings_of(ReadReplicaConfig)
-    assert not ReadReplicaConfig().is_rack_aware
-    assert ReadReplicaConfig(selector=RACK_AWARE).is_rack_aware
-    with pytest.raises(ConfigError, match=RACK_AWARE):
-        parse_settings(declared, {"replica.selector.class": "org.example.Selector"})

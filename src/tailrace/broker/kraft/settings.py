@@ -7,6 +7,9 @@ from tailrace.values import dataclass
 
 FACTOR_MAX: Final = 32_767
 
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The one class for `replica.selector.class` that Kafka comes with."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class KRaftConfig:
@@ -38,6 +41,21 @@ class KRaftConfig:
         text="Interval at which the high watermarks are saved; a start shows consumers nothing "
         "above them before the leader says more.",
     )
+    # A class of one's own could only be loaded by Java.
+    replica_selector: str = setting(
+        "replica.selector.class",
+        default="",
+        is_allowed=lambda name: name in {"", RACK_AWARE},
+        rule_text=f"empty or {RACK_AWARE}",
+        text="The replica that a consumer with `client.rack` is sent to. Empty: the leader; with "
+        "the rack-aware selector a follower in sync in the consumer's rack, unless the leader is "
+        "in that rack.",
+    )
+
+    @property
+    def sends_to_nearest(self) -> bool:
+        """Whether consumers are sent to followers in their rack (KIP-392)."""
+        return self.replica_selector == RACK_AWARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
