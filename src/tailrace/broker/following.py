@@ -161,7 +161,6 @@ class _Shared(NamedTuple):
     node_id: int
     broker_epoch: Callable[[], int]
     is_durable: bool
-    on_cut: Callable[[TopicPartition], None]
     totals: _Totals
 
 
@@ -179,13 +178,11 @@ class Following:
         node_id: int,
         broker_epoch: Callable[[], int],
         is_durable: bool,
-        on_cut: Callable[[TopicPartition], None] = lambda _: None,
     ) -> None:
         """Fetch nothing yet; `client` has the login for other brokers.
 
         With `is_durable` a leader hears of records when they are on the device
-        (`tailrace.durability`). `on_cut` is called after records of a log were removed, which a
-        copy of it may have.
+        (`tailrace.durability`).
         """
         client = replace(
             client,
@@ -194,7 +191,7 @@ class Following:
         )
         self._totals = _Totals()
         self._shared = _Shared(
-            client, config, runtime, logs, flushes, node_id, broker_epoch, is_durable, on_cut,
+            client, config, runtime, logs, flushes, node_id, broker_epoch, is_durable,
             self._totals,
         )  # fmt: skip
         self._fetchers: dict[int, _Fetcher] = {}
@@ -660,7 +657,6 @@ class _Fetcher:
                 # A leader of a newer epoch may have what the rest would remove.
                 steps.close()
                 break
-        self._shared.on_cut(followed.name)
         self._changed[followed.name] = None
 
     async def _checkpoint_cuts(self) -> None:

@@ -65,7 +65,9 @@ class PartitionMove:
         """The directory that it moves to."""
         self.copied_bytes = 0
         """Size of the batches that `copy` has copied."""
-        self._prepared: tuple[int, int] | None = None
+        self._cut_count = source.positions.cut_count
+        """Of the log, when the copy was begun."""
+        self._prepared: tuple[int, int, int] | None = None
         # Whether the copy may be the only folder that the next start finds.
         self._is_copy_needed = False
 
@@ -77,7 +79,10 @@ class PartitionMove:
     @property
     def is_ready(self) -> bool:
         """Whether nothing has changed since `prepare`."""
-        return self._prepared == (self.source.start_offset, self.source.end_offset)
+        source = self.source
+        return self._prepared == (
+            source.start_offset, source.end_offset, source.positions.cut_count
+        )  # fmt: skip
 
     def copy(self) -> int:
         """Copy the next batches; returns their bytes, 0 at the end of the log. Any thread.
@@ -87,9 +92,19 @@ class PartitionMove:
             StorageError: the log or the copy has left service.
             OSError: a device refused.
         """
-        # Read before the batches: what is appended meanwhile is copied by the next call.
-        end = self.source.end_offset
-        data = self._read_next()
+        while True:
+            cut_count = self.source.positions.cut_count
+            if cut_count != self._cut_count:
+                # A follower was cut (KIP-101): other records may have the offsets that the copy
+                # has, and nothing tells from which on.
+                truncate_fully_and_start_at(self.future, self.source.start_offset)
+                self._cut_count = cut_count
+            # Read before the batches: what is appended meanwhile is copied by the next call.
+            end = self.source.end_offset
+            data = self._read_next()
+            # A read across a cut may have half of what was there.
+            if self.source.positions.cut_count == cut_count:
+                break
         if data is None:
             self._skip_to(end)
             return 0
@@ -210,7 +225,7 @@ class PartitionMove:
         self.target.offsets.expect(
             future, cleaner_offset=self.home.offsets.cleaner_offset(future.partition)
         )
-        self._prepared = start, end
+        self._prepared = start, end, self._cut_count
 
     def swap(self, unique_id: str) -> None:
         """Exchange the folders of the log and of its copy. Owner's thread, when `is_ready`.

@@ -308,7 +308,6 @@ class Follower:
         self.outside = outside
         self.manager = manager(outside.files)
         self.partitions: dict[TopicPartition, Partition] = {}
-        self.cuts: list[TopicPartition] = []
         self.following = Following(
             ClientConfig(),
             FollowingConfig(**given),
@@ -318,7 +317,6 @@ class Follower:
             node_id=FOLLOWER,
             broker_epoch=lambda: BROKER_EPOCH,
             is_durable=is_durable,
-            on_cut=self.cuts.append,
         )
 
     def partition(self, name: TopicPartition | None = None, **given: object) -> Partition:

@@ -262,7 +262,6 @@ async def test_records_that_the_leader_does_not_have_are_cut(
     await outside.pass_time(SOON_S)
     assert content(follower.log()) == content(leader.logs[place()])
     assert follower.log().epochs.entries == leader.logs[place()].epochs.entries
-    assert follower.cuts == [place()]
 
 
 async def test_epochs_that_the_follower_lacks_are_approached_step_by_step(
@@ -331,7 +330,6 @@ async def test_a_log_without_epochs_is_cut_to_its_high_watermark(
     follower.follow(leader)
     await outside.pass_time(SOON_S)
     assert content(log)[1:] == content(leader.logs[place()])[1:]
-    assert follower.cuts == [place()]
 
 
 async def test_records_of_a_newer_leader_epoch_wait_for_the_image(

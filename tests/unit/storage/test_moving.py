@@ -18,9 +18,9 @@ from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.storage.moving import MoveError, PartitionMove, begin_move, settle_futures
-from tailrace.storage.shrink import raise_log_start
+from tailrace.storage.shrink import raise_log_start, truncate_to
 from tailrace.testing import DiskFault, MemoryFiles
-from tests.unit.storage.builders import NOW, SetClock, batch
+from tests.unit.storage.builders import NOW, SetClock, append, batch, values
 
 PARTITION = TopicPartition("flights", 0)
 ID = uuid.UUID(int=1)
@@ -101,6 +101,23 @@ def move(logs: LogManager, log: Log) -> Log:
     logs.exchange(PARTITION, moved.future, moved.target)
     moved.hand_over()
     return moved.future
+
+
+def test_a_log_that_is_cut_meanwhile_is_copied_again() -> None:
+    """A follower's records may be others after it, at the same offsets and up to the same end."""
+    logs = start(MemoryFiles())
+    log = filled(logs)
+    moved = begin(logs, log)
+    moved.catch_up()
+    assert moved.lag == 0
+    truncate_to(log, 3)
+    for value in (b"other", b"records"):
+        append(log, batch(value), epoch=4)
+    ready = [moved.is_ready]
+    moved.catch_up()
+    assert [*ready, moved.is_ready] == [False, True]
+    assert values(moved.future) == values(log)
+    assert moved.future.epochs.entries == log.epochs.entries
 
 
 def recovery_points(files: MemoryFiles, path: str) -> dict[TopicPartition, int]:
