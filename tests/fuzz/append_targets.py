@@ -3,6 +3,7 @@
 A batch that the log accepts has the records that were sent, under rising offsets.
 """
 
+import struct
 import zlib
 from functools import partial
 
@@ -30,6 +31,14 @@ from tailrace.records.control import (
     end_transaction_marker_or_none,
 )
 from tailrace.records.legacy import read_all_batches
+from tailrace.replication.follower_log import (
+    EarlyBatchError,
+    FetchedPartition,
+    append_fetched,
+    cut_diverged,
+    position_of,
+    settle_range,
+)
 from tailrace.storage.appends import (
     UnexpectedAppendOffsetError,
     UnreadableRecordsError,
@@ -38,6 +47,8 @@ from tailrace.storage.appends import (
     plan_follower_append,
 )
 from tailrace.storage.config import LogConfig
+from tailrace.storage.epochs import EpochEnd
+from tailrace.storage.shrink import take_steps
 from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import FuzzTarget
 from tests.fuzz.mending import is_mended, with_crcs, with_length_and_crc
@@ -157,6 +168,58 @@ def follow(data: bytes) -> int:
     return end
 
 
+_ANSWER = struct.Struct(">BbbqqqH")
+"""Kind, epochs of the leader and of the diverging one, three offsets, size of the log's tail."""
+
+
+def answer_follower(data: bytes) -> int:
+    """Give a follower any answer; the log is what it was, a prefix of it, or that and records."""
+    if len(data) < _ANSWER.size:
+        return 0
+    kind, epoch, diverging, first, second, third, held = _ANSWER.unpack_from(data)
+    records = data[_ANSWER.size :]
+    sent = bytes(with_crcs(records)) if is_mended(records) else records
+    files = MemoryFiles()
+    config = settings(segment_bytes=2000, cleanup_policy="compact")
+    log = open_at(files, config=config)
+    for number in range(5):
+        log.append_as_follower(
+            memoryview(bytearray(_stamped(bytes(batch(b"known")), number, number // 2))), now_ms=NOW
+        )
+    log.advance_high_watermark(held % 6)
+    before = [bytes(each.view) for each in log.batches(0)]
+    asked = position_of(log)
+    is_cut = kind % 3 > 0
+    try:
+        if kind % 3 == 0:
+            fetched = FetchedPartition(memoryview(sent), first, second)
+            append_fetched(log, fetched, asked=asked, epoch=LeaderEpoch(abs(epoch)), now_ms=NOW)
+        elif kind % 3 == 1:
+            end = EpochEnd(LeaderEpoch(diverging), Offset(first))
+            take_steps(cut_diverged(log, end, asked=asked, fallback=Offset(held % 6)))
+        else:
+            # `Following` takes no other offsets from an answer to ListOffsets.
+            start, last = sorted((abs(second) % INT64_MAX, abs(third) % INT64_MAX))
+            steps = settle_range(log, leader_start=start, leader_end=last, asked=asked)
+            if steps is not None:
+                take_steps(steps)
+    except FOLLOWER_REFUSALS:
+        assert [bytes(each.view) for each in log.batches(0)] == before
+        raise
+    log.positions.check()
+    stored = [bytes(each.view) for each in log.batches(0)]
+    assert len(stored) <= len(before) + len(sent) // layout.HEADER_SIZE
+    if is_cut:
+        assert stored == before[: len(stored)]
+    else:
+        assert stored[: len(before)] == before
+    log.close()
+    again = open_at(files, config=config)
+    assert [bytes(each.view) for each in again.batches(0)] == stored
+    again.close()
+    return len(stored)
+
+
 def refuse(data: bytes) -> int:
     """List what a log may not take of records that need not be sound; both lists agree."""
     if not data:
@@ -234,6 +297,16 @@ _LED = (
     _legacy_at(1, Codec.GZIP, 8) + _stamped(_SENT[0], 40),
 )
 
+_ANSWERS = (
+    *(_ANSWER.pack(0, 4, 0, 7, 0, 0, 3) + each for each in _LED),
+    *(
+        _ANSWER.pack(kind, 4, epoch, first, second, 9, 5)
+        for kind, epoch, first, second in (
+            (1, 1, 3, 0), (1, 0, 1, 0), (1, -1, -1, 0), (1, -1, 2, 0), (2, 0, 0, 2), (2, 0, 0, 8),
+        )
+    ),
+)  # fmt: skip
+
 _PAYLOADS = tuple(
     bytes([3]) + each[layout.RECORDS_POSITION :] for each in (_SENT[0], seed_batch(Codec.NONE))
 )
@@ -268,6 +341,13 @@ TARGETS: tuple[FuzzTarget, ...] = (
         seeds=_LED,
         run=follow,
         refusals=FOLLOWER_REFUSALS,
+        share=0.25,
+    ),
+    FuzzTarget(
+        name="answer a follower",
+        seeds=_ANSWERS,
+        run=answer_follower,
+        refusals=(*FOLLOWER_REFUSALS, EarlyBatchError),
         share=0.25,
     ),
     FuzzTarget(
