@@ -12,6 +12,7 @@ TABLES = (scenarios.CONFORMANCE, scenarios.PARITY)
 ROWS = {
     "AbortTransactionHandlerTest": 7,
     "AbstractCoordinatorTest": 47,
+    "AbstractFetcherThreadTest": 34,
     "AbstractLegacyRecordBatchTest": 11,
     "AbstractPartitionAssignorTest": 5,
     "AbstractStickyAssignorTest": 41,

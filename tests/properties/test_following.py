@@ -75,7 +75,7 @@ class World:
             led.leader.write(*values, name=NAMES[number])
 
     def note(self, number: int) -> None:
-        """What is below the high watermark of the leader stays there for good."""
+        """Records below the leader's high watermark stay there for good."""
         log = self.brokers[self.leads[number]].log(number)
         known = [
             each

@@ -66,7 +66,7 @@ class PartitionMove:
         self.copied_bytes = 0
         """Size of the batches that `copy` has copied."""
         self._cut_count = source.positions.cut_count
-        """Of the log, when the copy was begun."""
+        """Cuts of the log before the copy was begun."""
         self._prepared: tuple[int, int, int] | None = None
         # Whether the copy may be the only folder that the next start finds.
         self._is_copy_needed = False

@@ -84,6 +84,8 @@ class ScriptedLeader:
         """Time that an answer takes, so that virtual time passes."""
         self.offset_of: Callable[[int], int] = lambda offset: offset
         """Changes the offsets in answers to ListOffsets."""
+        self.list_codes: list[ErrorCode] = []
+        """Errors of the next answers to ListOffsets."""
         self.has_sessions = True
         self.connections = 0
         self._session: dict[tuple[UUID, int], FetchPartition] = {}
@@ -289,7 +291,7 @@ class ScriptedLeader:
                 parts.append(
                     ListOffsetsPartitionResponse(
                         partition_index=each.partition_index,
-                        error_code=0,
+                        error_code=self.list_codes.pop() if self.list_codes else 0,
                         offset=self.offset_of(offset),
                     )
                 )

@@ -469,6 +469,25 @@ async def test_a_range_that_cannot_be_asked_for_is_asked_again(
     assert (follower.log().start_offset, follower.log().end_offset) == (2, 3)
 
 
+@pytest.mark.parametrize(
+    ("code", "failed"),
+    [(ErrorCode.FENCED_LEADER_EPOCH, 1), (ErrorCode.UNKNOWN_LEADER_EPOCH, 0)],
+)
+async def test_a_range_that_the_leader_refuses_to_tell_changes_nothing(
+    outside: Outside, leader: ScriptedLeader, follower: Follower, code: ErrorCode, failed: int
+) -> None:
+    """A fenced epoch waits for the next one, another error is asked again."""
+    leader.write(b"a", b"b", b"c")
+    raise_log_start_of(leader, 2)
+    leader.list_codes = [code]
+    follower.follow(leader)
+    await outside.pass_time(0.5)
+    assert follower.log().end_offset == 0
+    assert follower.following.statistics().failed_count == failed
+    await outside.pass_time(3)
+    assert follower.log().end_offset == (0 if failed else 3)
+
+
 # -- sessions and connections -----------------------------------------------------------------
 
 
