@@ -261,6 +261,11 @@ class Leadership:
         """Members of the ISR, with one that may have joined it by now."""
         return len(self._members)
 
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether replicas are missing in the ISR, besides those that are being added."""
+        return len(self.isr) < self._factor
+
     def effective_min(self, insync_min: int) -> int:
         """`min.insync.replicas`, which cannot be more than there are replicas."""
         return min(insync_min, self._factor)

@@ -286,6 +286,12 @@ class Partition:
 
     def _propose(self, change: IsrChange | None) -> None:
         if change is not None:
+            logger.info(
+                "isr_change_proposed partition=%s isr=%s joining=%s leader_epoch=%d "
+                "partition_epoch=%d",
+                self.name, _listed(change.isr), change.joining, change.leader_epoch,
+                change.partition_epoch,
+            )  # fmt: skip
             self._propose_change(self, change)
 
     def confirm(
@@ -303,6 +309,10 @@ class Partition:
             change, isr, leader_epoch=leader_epoch, partition_epoch=partition_epoch
         ):
             self.partition_epoch = leadership.partition_epoch
+            logger.info(
+                "isr_changed partition=%s isr=%s partition_epoch=%d",
+                self.name, _listed(leadership.isr), partition_epoch,
+            )  # fmt: skip
             self.move_watermark(now_ms)
 
     def reject(self, change: IsrChange, code: ErrorCode, *, now_ms: int) -> Rejection:
@@ -311,6 +321,10 @@ class Partition:
         if leadership is None:
             return Rejection.WAIT
         rejection = leadership.reject(change, code)
+        logger.info(
+            "isr_change_refused partition=%s isr=%s code=%s consequence=%s",
+            self.name, _listed(change.isr), code.name, rejection.value,
+        )  # fmt: skip
         if rejection is Rejection.UNDONE:
             self.move_watermark(now_ms)
         return rejection
@@ -336,6 +350,15 @@ class Partition:
             self._note_room()
         self.appended.changed()
 
+    @property
+    def insync_spare(self) -> int:
+        """Members of the ISR above `min.insync.replicas`; negative: too few for acks=all."""
+        leadership = self.leadership
+        if leadership is None:
+            return 0  # One is there, and no more can be asked for.
+        insync_min = leadership.effective_min(self.log.config.min_insync_replicas)
+        return len(leadership.isr) - insync_min
+
     def check_replicas(self) -> None:
         """Check that enough replicas are in sync for an append with acks=all.
 
@@ -343,13 +366,12 @@ class Partition:
             NotEnoughReplicasError: they are fewer than `min.insync.replicas`.
         """
         leadership = self.leadership
-        if leadership is not None:
-            insync_min = leadership.effective_min(self.log.config.min_insync_replicas)
-            if len(leadership.isr) < insync_min:
-                raise NotEnoughReplicasError(
-                    f"{self.name} has {len(leadership.isr)} replicas in sync "
-                    f"({_listed(leadership.isr)}), and min.insync.replicas is {insync_min}"
-                )
+        if leadership is not None and self.insync_spare < 0:
+            raise NotEnoughReplicasError(
+                f"{self.name} has {len(leadership.isr)} replicas in sync "
+                f"({_listed(leadership.isr)}), and min.insync.replicas is "
+                f"{len(leadership.isr) - self.insync_spare}"
+            )
 
     def acknowledged(self, offset: Offset) -> asyncio.Future[None] | None:
         """Wait until the high watermark is at `offset` or above; None: it is.
@@ -660,4 +682,4 @@ class Partition:
 
 
 def _listed(members: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(members)))
+    return ",".join(map(str, sorted(members)))

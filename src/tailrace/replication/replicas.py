@@ -4,6 +4,7 @@ In a cluster of one node every log that is added is led. Else `assign` says whic
 follow, and what changes, in the order of the images; a log that is not there yet is made.
 """
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from tailrace.protocol.metadata_records import PartitionRecord
     from tailrace.replication.leadership import IsrChange
 
+logger = logging.getLogger(__name__)
+
 RESERVED_IDS: Final = 100
 """Ids of log directories below this one name no directory (KIP-858)."""
 
@@ -45,6 +48,14 @@ class ReplicaStatistics:
     """Partitions that are served."""
     offline_count: int
     """Partitions that cannot be served, because their directory has failed."""
+    leader_count: int
+    """Partitions that this broker leads, of those that are served; all counts below are of them."""
+    under_replicated_count: int
+    """Partitions whose ISR lacks a replica."""
+    at_min_count: int
+    """Partitions whose ISR is just large enough for acks=all; also those of one replica."""
+    under_min_count: int
+    """Partitions whose ISR is too small for acks=all."""
 
 
 class Replicas:
@@ -116,10 +127,18 @@ class Replicas:
         return name in self.new_logs
 
     def statistics(self) -> ReplicaStatistics:
-        """Partitions right now."""
+        """Partitions right now; looks at each of them."""
+        served = [each for name, each in self._partitions.items() if name not in self._offline]
+        led = [each for each in served if each.is_leader]
+        spares = [each.insync_spare for each in led]
+        leaderships = [each.leadership for each in led if each.leadership is not None]
         return ReplicaStatistics(
-            partition_count=len(self._partitions.keys() - self._offline.keys()),
+            partition_count=len(served),
             offline_count=len(self._offline),
+            leader_count=len(led),
+            under_replicated_count=sum(each.is_under_replicated for each in leaderships),
+            at_min_count=spares.count(0),
+            under_min_count=sum(spare < 0 for spare in spares),
         )
 
     def find(self, name: TopicPartition) -> Partition:
@@ -207,6 +226,11 @@ class Replicas:
     def _take(self, cluster: ClusterView, partition: Partition, state: "PartitionRecord") -> None:
         if state.leader == cluster.node_id:
             if partition.lead(state, now_ms=cluster.clock.now_ms()):
+                logger.info(
+                    "leadership_begun partition=%s leader_epoch=%d offset=%d isr=%s",
+                    partition.name, state.leader_epoch, partition.log.end_offset,
+                    ",".join(map(str, state.isr)),
+                )  # fmt: skip
                 self.on_led(partition.name)
             return
         was_leader = partition.is_leader
@@ -214,6 +238,10 @@ class Replicas:
         if was_leader and not partition.is_leader:
             self.on_gone(partition.name)
         if is_new:
+            logger.info(
+                "following_begun partition=%s leader=%d leader_epoch=%d offset=%d",
+                partition.name, state.leader, state.leader_epoch, partition.log.end_offset,
+            )  # fmt: skip
             self.on_followed(partition)
 
     async def check_followers(self, now_ms: int) -> None:

@@ -356,6 +356,14 @@ def test_statistics_count_the_partitions_of_a_failed_directory_as_offline() -> N
     logs.on_failure = replicas.directory_failed
     for number in range(4):
         replicas.add(create(logs, TopicPartition("t", number)))
-    assert replicas.statistics() == ReplicaStatistics(partition_count=4, offline_count=0)
+    found = replicas.statistics()
+    assert (found.partition_count, found.offline_count) == (4, 0)
     logs.fail(logs.directories[0], OSError("gone"))
-    assert replicas.statistics() == ReplicaStatistics(partition_count=2, offline_count=2)
+    assert replicas.statistics() == ReplicaStatistics(
+        partition_count=2,
+        offline_count=2,
+        leader_count=2,
+        under_replicated_count=0,
+        at_min_count=2,
+        under_min_count=0,
+    )

@@ -300,3 +300,68 @@ async def test_a_lower_minimum_commits_what_has_waited(outside: Outside) -> None
     cluster.log.config = settings(min_insync_replicas=1)
     cluster.partition.move_watermark(cluster.now_ms)
     await waiting
+
+
+async def test_a_follower_begins_again_in_each_epoch(outside: Outside) -> None:
+    """Also where the leader is the same; another state of the epoch is no beginning."""
+    cluster = Cluster(outside)
+    assert cluster.follow(epoch=6, partition_epoch=11)
+    assert not cluster.follow(epoch=6, partition_epoch=12)
+    assert cluster.follow(epoch=7, partition_epoch=13)
+    assert not cluster.follow(epoch=8, partition_epoch=13)
+    assert not cluster.follow(epoch=5, partition_epoch=9)
+    assert (cluster.partition.leader_epoch, cluster.partition.leader_id) == (7, SECOND)
+    assert cluster.partition.leadership is None
+
+
+async def test_an_epoch_begins_once(outside: Outside) -> None:
+    """A new state of the same epoch moves neither its start nor the progress of followers."""
+    cluster = Cluster(outside)
+    cluster.lead(epoch=5)
+    end = cluster.append()
+    cluster.fetch(SECOND, end)
+    assert not cluster.lead([ME, SECOND], epoch=5, partition_epoch=11)
+    assert cluster.log.epochs.entries == (EpochEntry(LeaderEpoch(5), Offset(0)),)
+    assert cluster.watermark == end
+
+
+@pytest.mark.parametrize(
+    ("isr", "insync_min", "spare", "is_under_replicated"),
+    [(ALL, 2, 1, False), ((ME, SECOND), 2, 0, True), ((ME,), 2, -1, True), ((ME,), 1, 0, True)],
+)
+async def test_members_above_the_minimum_are_counted(
+    outside: Outside, isr: Sequence[int], insync_min: int, spare: int, *, is_under_replicated: bool
+) -> None:
+    """The ISR that the controller has confirmed counts, not what is proposed."""
+    cluster = Cluster(outside, insync_min=insync_min)
+    cluster.lead(isr)
+    for each in (SECOND, THIRD):
+        cluster.fetch(each, 0)
+    assert cluster.partition.insync_spare == spare
+    assert cluster.partition.leadership is not None
+    assert cluster.partition.leadership.is_under_replicated is is_under_replicated
+
+
+async def test_changes_of_the_isr_are_logged(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Proposals, the controller's answers, and what follows from a refusal."""
+    caplog.set_level("INFO")
+    cluster = Cluster(outside)
+    cluster.lead([ME])
+    cluster.fetch(SECOND, 0)
+    cluster.partition.reject(
+        cluster.proposed[0], ErrorCode.INELIGIBLE_REPLICA, now_ms=cluster.now_ms
+    )
+    cluster.fetch(SECOND, 0)
+    cluster.partition.confirm(
+        cluster.proposed[1], [ME, SECOND], leader_epoch=5, partition_epoch=11, now_ms=NOW
+    )
+    proposed = "isr_change_proposed partition=flights-0 isr=1,2 joining=2 leader_epoch=5 "
+    refused = "isr_change_refused partition=flights-0 isr=1,2 code=INELIGIBLE_REPLICA "
+    assert caplog.messages == [
+        f"{proposed}partition_epoch=10",
+        f"{refused}consequence=the committed ISR counts again",
+        f"{proposed}partition_epoch=10",
+        "isr_changed partition=flights-0 isr=1,2 partition_epoch=11",
+    ]

@@ -8,7 +8,7 @@ from tailrace.errors import StorageError
 from tailrace.model import Offset, TopicPartition
 from tailrace.protocol.metadata_records import PartitionRecord
 from tailrace.replication.partition import ClusterView, NotLeaderError, UnknownPartitionError
-from tailrace.replication.replicas import Replicas
+from tailrace.replication.replicas import Replicas, ReplicaStatistics
 from tailrace.testing import Outside
 from tests.unit.storage.builders import settings
 from tests.unit.storage.test_manager import manager
@@ -166,3 +166,31 @@ async def test_a_log_is_made_where_the_controllers_have_it(outside: Outside) -> 
     cluster.assign(ME, name)
     await cluster.replicas.new_logs.wait_for(name)
     assert cluster.replicas.is_led(name)
+
+
+async def test_statistics_count_what_this_broker_leads(outside: Outside) -> None:
+    """A partition that it follows is served, and not counted as lacking replicas."""
+    cluster = Cluster(outside)
+    for number, leader in enumerate((ME, ME, SECOND)):
+        cluster.assign(leader, TopicPartition("t", number))
+    await cluster.replicas.new_logs.wait_for_all()
+    assert cluster.replicas.statistics() == ReplicaStatistics(
+        partition_count=3,
+        offline_count=0,
+        leader_count=2,
+        under_replicated_count=0,
+        at_min_count=0,
+        under_min_count=0,
+    )
+
+
+@pytest.mark.parametrize("leader", [ME, SECOND])
+async def test_a_new_log_has_the_id_of_its_topic(outside: Outside, leader: int) -> None:
+    """In either role, before anything is served."""
+    cluster = Cluster(outside)
+    cluster.assign(leader)
+    await cluster.replicas.new_logs.wait_for(FIRST)
+    home = cluster.logs.directory_of(FIRST)
+    assert home is not None
+    path = f"{home.path}/t-0/partition.metadata"
+    assert b"topic_id: AAAAAAAAAAAAAAAAAAAAAQ" in outside.files.content(path)
