@@ -31,6 +31,7 @@ from compat import (
     cleaning_again,
     commands,
     consuming,
+    controllers,
     coordinating,
     created_again,
     damaged,
@@ -49,6 +50,7 @@ from compat import (
     limits,
     lives,
     metadata_turns,
+    mixed_cluster,
     old_formats,
     old_metadata,
     others,
@@ -154,6 +156,15 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     )
     followed = Kafka(java, jars, directory / "followed-metadata")
     following_metadata.check(report, followed, directory)
+    report.section("A broker of ours asks Kafka's controller")
+    controllers.check(report, Kafka(java, jars, directory / "controllers"))
+    report.section("One cluster of Kafka's controller and brokers of both kinds")
+    mixed_cluster.check(
+        report,
+        Kafka(java, jars, directory / "mixed-controller"),
+        Kafka(java, jars, directory / "mixed-broker"),
+        directory / "mixed",
+    )
     report.section("A directory handed over with the settings of tailrace handover")
     handed_over = Kafka(java, jars, directory / "handed-over")
     handing_over.check(report, handed_over)

@@ -122,7 +122,9 @@ class Controllers:
         """Note that `node` has answered as the active controller."""
         if node == self.active and not self._failures:
             return
-        is_news = node != self.active or self._is_lost
+        # By address: the id of a bootstrap server becomes known without any change.
+        is_other = self.active is None or (node.host, node.port) != self.active[1:]
+        is_news = is_other or self._is_lost
         if self._is_lost:
             logger.warning("controllers_back active=%s", node)
         elif is_news:

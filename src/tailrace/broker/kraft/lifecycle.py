@@ -416,7 +416,9 @@ class Lifecycle:
         self.is_fenced = is_fenced
         if is_fenced:
             # Its session was over, or a controller has it shut down: others lead its partitions.
-            logger.warning("broker_fenced broker=%d", self._registration.broker_id)
+            is_asked = self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            level = logging.INFO if is_asked else logging.WARNING
+            logger.log(level, "broker_fenced broker=%d", self._registration.broker_id)
             self.on_fenced()
         else:
             logger.info("broker_unfenced broker=%d", self._registration.broker_id)

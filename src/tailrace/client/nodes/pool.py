@@ -50,6 +50,9 @@ logger = logging.getLogger(__name__)
 
 NEVER = float("inf")
 
+_FAILURES_SAID_MAX = 2
+"""Failures in a row that are logged at INFO: a broker tries a lost controller twice a second."""
+
 
 class Node(NamedTuple):
     """A broker's id and address; those of `bootstrap.servers` have ids from -1 downwards."""
@@ -546,8 +549,11 @@ class ConnectionPool:
         # Also of idle connections: a broker that has left the cluster closes its connections too.
         self.failure_count += 1
         self._wake_by(state.retry_at)
-        # A refused login does not pass by itself, a lost connection does.
-        level = logging.ERROR if isinstance(error, AuthenticationError) else logging.INFO
+        # A refused login does not pass by itself, a lost connection does. Of a node that stays away
+        # the first two say it: the connection that was lost, and why there is no other.
+        level = logging.INFO if state.failures <= _FAILURES_SAID_MAX else logging.DEBUG
+        if isinstance(error, AuthenticationError):
+            level = logging.ERROR
         logger.log(level, "node_disconnected node=%s reason=%s", state.node, error)
 
 
