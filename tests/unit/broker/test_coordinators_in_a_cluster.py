@@ -11,14 +11,20 @@ from tailrace.coordinator.errors import (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
+from tailrace.coordinator.machine import Client
 from tailrace.coordinator.transactions.markers import Marker, MarkerFencedError
 from tailrace.coordinator.transactions.state import TransactionStatus
 from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
 from tailrace.testing.outside import virtual_runtime
 from tests.unit.broker.cluster_producer import Producer, commit, committed
-from tests.unit.broker.homes import DATA, GROUPS, TRANSACTIONS, Homes
+from tests.unit.broker.homes import DATA, GROUPS, TRANSACTIONS, Home, Homes
 
 
 def play(scenario: Callable[[Homes], Coroutine[Any, Any, None]]) -> None:
@@ -355,5 +361,40 @@ def test_a_first_batch_is_verified_where_its_coordinator_is() -> None:
         assert await producer.admitted(second, DATA[0]) is ErrorCode.NONE
         stranger = Producer(homes, "stranger")
         assert await stranger.admitted(second, DATA[0]) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+    play(scenario)
+
+
+async def join(home: Home) -> JoinGroupResponse:
+    """Join group j as a member of the classic protocol; the first answer takes three seconds."""
+    request = JoinGroupRequest(
+        group_id="j",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+    )
+    client = Client("client", "/127.0.0.1", 3)
+    return await home.coordinators.groups.shard_of("j").run(
+        lambda groups, now_ms: groups.join(client, request, now_ms)
+    )
+
+
+def test_a_member_that_waits_is_sent_to_the_new_coordinator() -> None:
+    """A newer epoch of the same leader lets it wait on."""
+
+    async def scenario(homes: Homes) -> None:
+        first = homes.by_id[1]
+        waiting = asyncio.ensure_future(join(first))
+        homes.elect(GROUPS, 1)
+        await homes.settle(1)
+        assert not waiting.done()
+        homes.elect(GROUPS, 2)
+        await homes.settle(1)
+        with pytest.raises(NotCoordinatorError):
+            await waiting
+        joined = await join(homes.by_id[2])
+        assert (ErrorCode(joined.error_code), joined.generation_id) == (ErrorCode.NONE, 1)
 
     play(scenario)
