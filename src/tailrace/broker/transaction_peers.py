@@ -34,9 +34,10 @@ from tailrace.protocol.messages.write_txn_markers import (
 
 M = TypeVar("M", bound=Message)
 
-# Kafka's `request.timeout.ms` of a broker, by its default. A leader answers for its markers within
-# the same time.
-TIMEOUT_MS: Final = 30_000
+# A leader answers for its markers within Kafka's `request.timeout.ms` of a broker, 30 seconds by
+# default. A little more, or a partition that lags would cost the connection each time, and the
+# answers for all others.
+TIMEOUT_MS: Final = 35_000
 
 # KIP-890. Up to v3 the request is of a producer, for one transaction.
 OF_BROKERS_SINCE: Final = 4
