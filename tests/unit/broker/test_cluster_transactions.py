@@ -1,0 +1,166 @@
+"""Transactions and groups on brokers of one cluster, request by request."""
+
+from collections.abc import Awaitable, Callable
+
+from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.testing import Outside
+from tests.unit.broker.clusters import Cluster, running_cluster
+from tests.unit.broker.transactional import Client, committed_values, group_offset
+
+RETRIED = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+DATA = [TopicPartition("d", each) for each in range(2)]
+TRANSACTIONS = TopicPartition(TRANSACTIONS_TOPIC, 0)
+OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
+
+
+async def with_topics(cluster: Cluster) -> Client:
+    """A producer in a cluster whose brokers lead: 1 transactions, 2 groups and data, 3 data."""
+    for name, assignments in (
+        (TRANSACTIONS_TOPIC, [[1, 2, 3]]),
+        (OFFSETS_TOPIC, [[2, 3, 1]]),
+        ("d", [[2, 3, 1], [3, 2, 1]]),
+    ):
+        cluster.controller.add_topic(name, assignments=assignments)
+    await cluster.until(
+        lambda: all(
+            cluster.end(broker, each) >= 0
+            for broker in cluster.brokers
+            for each in (TRANSACTIONS, OFFSETS, *DATA)
+        )
+    )
+    client = Client(cluster.peer(1), knows_epochs=True)
+    assert await asked(cluster, client, TRANSACTIONS, client.init) is ErrorCode.NONE
+    return client
+
+
+async def asked(
+    cluster: Cluster,
+    client: Client,
+    partition: TopicPartition,
+    ask: Callable[[], Awaitable[ErrorCode]],
+) -> ErrorCode:
+    """The code of a request to the leader of a partition, as a client repeats it."""
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for _ in range(200):
+        leader = cluster.state(partition).leader
+        if leader in cluster.brokers:
+            client.peer = cluster.peer(leader)
+            code = await ask()
+        if code not in RETRIED:
+            break
+        await cluster.outside.pass_time(0.1)
+    return code
+
+
+async def send(cluster: Cluster, client: Client, number: int, value: bytes) -> ErrorCode:
+    """Produce a batch to a partition of the data, which adds it to the transaction."""
+
+    async def ask() -> ErrorCode:
+        answer = await client.send(value, partition=number, sequence=0)
+        return ErrorCode(answer.error_code)
+
+    return await asked(cluster, client, DATA[number], ask)
+
+
+async def read(cluster: Cluster, client: Client, number: int, count: int) -> list[bytes]:
+    """The committed values of a partition of the data, when there are as many as expected."""
+    found: list[bytes] = []
+    for _ in range(200):
+        client.peer = cluster.peer(cluster.state(DATA[number]).leader)
+        found = await committed_values(client.peer, partition=number)
+        if len(found) >= count:
+            return found
+        await cluster.outside.pass_time(0.1)
+    return found
+
+
+async def offset_of(cluster: Cluster, client: Client) -> int:
+    """The offset that the group has committed."""
+
+    async def ask() -> ErrorCode:
+        found = await group_offset(client.peer)
+        known.append(found)
+        return found if isinstance(found, ErrorCode) else ErrorCode.NONE
+
+    known: list[ErrorCode | int] = []
+    assert await asked(cluster, client, OFFSETS, ask) is ErrorCode.NONE
+    return int(known[-1])
+
+
+async def test_a_transaction_ends_on_three_brokers(outside: Outside) -> None:
+    """Its coordinator, its partitions and its group have leaders of their own."""
+    async with running_cluster(outside, 1, 2, 3) as cluster:
+        client = await with_topics(cluster)
+        for is_commit, value in ((True, b"kept"), (False, b"dropped"), (True, b"last")):
+            for number in range(2):
+                assert await send(cluster, client, number, value) is ErrorCode.NONE
+            offset = len(value)
+            code = await asked(cluster, client, OFFSETS, lambda: client.commit_offset(offset))  # noqa: B023
+            assert code is ErrorCode.NONE
+            code = await asked(
+                cluster,
+                client,
+                TRANSACTIONS,
+                lambda: client.end(is_commit=is_commit),  # noqa: B023
+            )
+            assert code is ErrorCode.NONE
+        for number in range(2):
+            assert await read(cluster, client, number, 2) == [b"kept", b"last"]
+        assert await offset_of(cluster, client) == 4
+
+
+async def test_a_transaction_outlives_its_coordinator(outside: Outside) -> None:
+    """One that the controller hears nothing of has a successor, which ends the open transaction."""
+    async with running_cluster(outside, 1, 2, 3) as cluster:
+        client = await with_topics(cluster)
+        for number in range(2):
+            assert await send(cluster, client, number, b"value") is ErrorCode.NONE
+        code = await asked(cluster, client, OFFSETS, lambda: client.commit_offset(7))
+        assert code is ErrorCode.NONE
+        cluster.controller.cut_off(1)
+        await cluster.until(lambda: cluster.state(TRANSACTIONS).leader == 2)
+        assert await asked(cluster, client, TRANSACTIONS, client.end) is ErrorCode.NONE
+        for number in range(2):
+            assert await read(cluster, client, number, 1) == [b"value"]
+        assert await offset_of(cluster, client) == 7
+
+
+async def test_an_end_outlives_the_leaders_of_its_partitions(outside: Outside) -> None:
+    """A partition and the group lose their leader before their markers: the next one gets them."""
+    async with running_cluster(outside, 1, 2, 3) as cluster:
+        client = await with_topics(cluster)
+        for number in range(2):
+            assert await send(cluster, client, number, b"value") is ErrorCode.NONE
+        code = await asked(cluster, client, OFFSETS, lambda: client.commit_offset(7))
+        assert code is ErrorCode.NONE
+        cluster.controller.cut_off(2)
+        assert await asked(cluster, client, TRANSACTIONS, client.end) is ErrorCode.NONE
+        await cluster.until(lambda: cluster.state(DATA[0]).leader == 3)
+        for number in range(2):
+            assert await read(cluster, client, number, 1) == [b"value"]
+        assert await offset_of(cluster, client) == 7
+
+
+async def test_coordinators_are_handed_over_by_a_broker_that_stops(outside: Outside) -> None:
+    """The next ones have all that was acknowledged."""
+    async with running_cluster(outside, 1, 2, 3) as cluster:
+        client = await with_topics(cluster)
+        assert await send(cluster, client, 0, b"value") is ErrorCode.NONE
+        code = await asked(cluster, client, OFFSETS, lambda: client.commit_offset(7))
+        assert code is ErrorCode.NONE
+        for each in (2, 1):
+            await cluster.stop(each)
+        assert await asked(cluster, client, TRANSACTIONS, client.end) is ErrorCode.NONE
+        assert await read(cluster, client, 0, 1) == [b"value"]
+        assert await offset_of(cluster, client) == 7
