@@ -115,7 +115,8 @@ def scan_run(draw: Draw) -> Arguments:
         batch[11] ^= draw(st.sampled_from([0, 0, 0, 0, 128]))
         data += batch
     position = draw(st.just(0) | st.just(0) | PLACES)
-    return [bytes(data), position, draw(PLACES), output(draw, "q", len(RunFact))]
+    single = draw(st.sampled_from((0x37, 0x30, 0)))
+    return [bytes(data), position, draw(PLACES), single, output(draw, "q", len(RunFact))]
 
 
 def list_payloads(draw: Draw) -> Arguments:

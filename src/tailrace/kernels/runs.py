@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from tailrace.kernels.memory import Ints, Outputs
 
 _MAGIC: Final = 2
-# Codec bits 0 to 2, transactional bit 4, control bit 5. LogAppendTime (bit 3) may be in a run.
-_SINGLE: Final = 0x37
-"""Attributes of batches that are not part of a run: codec, transactional, control."""
+_CODEC: Final = 0x07
+"""The bits of the attributes that name the codec."""
 _RECORD_SIZE_MIN: Final = 7
 _INT64_MAX: Final = (1 << 63) - 1
 _UINT32_MAX: Final = (1 << 32) - 1
@@ -64,10 +63,11 @@ class RunFact(IntEnum):
 _RUN_FACTS: Final = len(RunFact)
 
 
-def scan_run(data: "Ints", position: int, limit: int, facts: "Outputs") -> int:
+def scan_run(data: "Ints", position: int, limit: int, single: int, facts: "Outputs") -> int:
     """Finds the run of batches that begins at `position`; `tailrace.records.runs` has the rules.
 
-    All its batches begin before `limit`. `facts`, whose places `RunFact` names, gets its sums.
+    All its batches begin before `limit`, and have none of the attributes in `single`. `facts`,
+    whose places `RunFact` names, gets its sums.
 
     Returns:
         Where the run ends; `position` if there is none there.
@@ -94,14 +94,19 @@ def scan_run(data: "Ints", position: int, limit: int, facts: "Outputs") -> int:
                 # Cheap rules first: the CRC reads the whole batch, and `end` must be inside of the
                 # buffer before it does.
                 octets[at + MAGIC_AT] != _MAGIC
-                or octets[at + ATTRIBUTES_AT + 1] & _SINGLE
+                or octets[at + ATTRIBUTES_AT + 1] & single
                 or end - at < HEADER_SIZE
                 or end > len(data)
                 or delta < 0
                 # The offset after the batch must be an int64 too.
                 or base > _INT64_MAX - 1 - delta
+                or count < 0
                 # A count that the bytes can hold, because the caller makes room for that many rows.
-                or not 0 <= count <= (end - at - HEADER_SIZE) // _RECORD_SIZE_MIN
+                # Compressed records are for callers that decode none.
+                or (
+                    octets[at + ATTRIBUTES_AT + 1] & _CODEC == 0
+                    and count > (end - at - HEADER_SIZE) // _RECORD_SIZE_MIN
+                )
                 or crc32c(octets, at + ATTRIBUTES_AT, end)
                 != read_integer(octets, at + CRC_AT, 4) & _UINT32_MAX
             ):

@@ -25,6 +25,10 @@ from tailrace.records.legacy import read_all_batches
 if TYPE_CHECKING:
     from array import array
 
+_DECODED: Final = layout.CODEC_MASK | layout.TRANSACTIONAL_FLAG | layout.CONTROL_FLAG
+"""Attributes of batches that are in no run whose records are decoded. LogAppendTime may be."""
+_UNDECODED: Final = layout.TRANSACTIONAL_FLAG | layout.CONTROL_FLAG
+
 RUN_BYTES: Final = 512 * 1024
 """A run ends with the batch that reaches this size: small enough for the bytes to be still in the
 processor's cache when they are decoded after the check of the CRC."""
@@ -68,9 +72,10 @@ class Field(IntEnum):
 class BatchRun:
     """Batches of format v2 that follow each other without a gap of bytes."""
 
-    __slots__ = ("_facts", "base_offset", "last_offset", "size", "view")
+    __slots__ = ("_facts", "_single", "base_offset", "last_offset", "size", "view")
 
-    def __init__(self, view: memoryview, facts: "array[int]") -> None:
+    def __init__(self, view: memoryview, facts: "array[int]", *, single: int = _DECODED) -> None:
+        self._single = single
         self.view = view
         """The bytes of exactly these batches."""
         self.size = len(view)
@@ -154,14 +159,14 @@ class BatchRun:
         start = next(at for at, header in places if last_offset(header) >= offset)
         # The facts are sums over all batches, so the rest needs its own, at the price of its
         # checksums once more.
-        rest = _scan(self.view, start)
+        rest = _scan(self.view, start, self._single)
         assert rest is not None
         return rest
 
     def until(self, position: int) -> "BatchRun":
         """The run of the batches before the one at `position`, which is not the first."""
         # As in `since`, at the price of its checksums once more.
-        rest = _scan(self.view[:position], 0)
+        rest = _scan(self.view[:position], 0, self._single)
         assert rest is not None
         return rest
 
@@ -192,10 +197,11 @@ def batches_of(
 class RunReader:
     """Iterates over `(position, piece)`; `position` then says where the whole batches end."""
 
-    __slots__ = ("_batches", "_view", "position")
+    __slots__ = ("_batches", "_single", "_view", "position")
 
-    def __init__(self, view: memoryview) -> None:
+    def __init__(self, view: memoryview, single: int) -> None:
         self._view = view
+        self._single = single
         self._batches = read_all_batches(view)
         self.position = 0
         """Position of the next piece; less than the view's size if a partial piece follows."""
@@ -206,7 +212,7 @@ class RunReader:
     def __next__(self) -> tuple[int, Piece]:
         """The next piece and the position where it starts."""
         position = self.position
-        run = _scan(self._view, position)
+        run = _scan(self._view, position, self._single)
         if run is not None:
             self.position = position + run.size
             return position, run
@@ -223,7 +229,16 @@ def read_runs(view: memoryview) -> RunReader:
     Raises:
         CorruptionError: from the iteration, as `read_all_batches`; it has the position.
     """
-    return RunReader(view)
+    return RunReader(view, _DECODED)
+
+
+def read_undecoded_runs(view: memoryview) -> RunReader:
+    """The same for a caller that decodes no records: compressed batches are in runs, too.
+
+    Raises:
+        CorruptionError: from the iteration, as `read_runs`.
+    """
+    return RunReader(view, _UNDECODED)
 
 
 def last_offset(header: Header) -> Offset:
@@ -232,12 +247,12 @@ def last_offset(header: Header) -> Offset:
     return header[Field.BASE_OFFSET] + header[Field.LAST_OFFSET_DELTA]  # type: ignore[return-value]
 
 
-def _scan(view: memoryview, position: int) -> BatchRun | None:
+def _scan(view: memoryview, position: int, single: int) -> BatchRun | None:
     """The run at `position`; None if there is no run."""
     facts = int64s(len(RunFact))
-    end = scan_run(view, position, position + RUN_BYTES, facts)
+    end = scan_run(view, position, position + RUN_BYTES, single, facts)
     if facts[RunFact.IS_DISORDERED] and facts[RunFact.BATCHES] > 1:
         # Either offset may be the wrong one, so the last batch is taken out of the run: the caller
         # then checks each of the two by itself.
-        end = scan_run(view, position, position + facts[RunFact.LAST_AT], facts)
-    return BatchRun(view[position:end], facts) if end > position else None
+        end = scan_run(view, position, position + facts[RunFact.LAST_AT], single, facts)
+    return BatchRun(view[position:end], facts, single=single) if end > position else None

@@ -54,7 +54,7 @@ from tailrace.records.checks import (
     list_refused,
 )
 from tailrace.records.codecs import CorruptCompressionError, check_framing, compress
-from tailrace.records.runs import BatchRun, Field, Header, read_runs
+from tailrace.records.runs import BatchRun, Field, Header, read_undecoded_runs
 from tailrace.storage.config import LogConfig
 from tailrace.storage.producers import BATCHES_KEPT
 from tailrace.values import dataclass
@@ -281,7 +281,7 @@ def plan_follower_append(
     noted: list[Batch] = []
     last_offset, max_timestamp, max_timestamp_offset = Offset(-1), NO_TIMESTAMP, Offset(-1)
     end = 0
-    for position, piece in read_runs(records):
+    for position, piece in read_undecoded_runs(records):
         taken: Batch | BatchRun | None = piece
         noted_here: Sequence[Batch] = ()
         if isinstance(piece, BatchRun):
