@@ -136,6 +136,37 @@ async def _check(report: Report, kafka: Kafka, scratch: Path) -> None:
         kafka.kill()
 
 
+def check_voters_in_log(report: Report, kafka: Kafka, scratch: Path) -> None:
+    """Follow `kafka`, which was formatted with `--standalone`: its log names the voters."""
+    asyncio.run(_check_voters_in_log(report, kafka, scratch / "following-voters"))
+
+
+async def _check_voters_in_log(report: Report, kafka: Kafka, scratch: Path) -> None:
+    port, controller_port = free_ports(2)
+    listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}"
+    kafka.settings |= _SETTINGS | {
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        "controller.quorum.voters": "",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+    }
+    await asyncio.to_thread(kafka.start)
+    try:
+        async with _observing(scratch, Node(-1, "127.0.0.1", controller_port)) as copy:
+            await _caught_up(copy)
+            kafka.kill()
+            await asyncio.to_thread(kafka.start)
+            await asyncio.to_thread(_change, f"127.0.0.1:{port}", "a")
+            await _has(copy, lambda image: "a-19" in image.topic_ids)
+            report.check("a quorum whose log names its voters is followed", _unlike(copy, kafka))
+        memory = (scratch / "logs" / METADATA_FOLDER / "quorum-state").read_text()
+        theirs = (kafka.logs / METADATA_FOLDER / "quorum-state").read_text()
+        versions = ('"data_version":1' in each for each in (memory, theirs))
+        report.check("quorum-state is of the version for that", [] if all(versions) else [memory])
+    finally:
+        kafka.kill()
+
+
 async def _check_kafka_on_copy(report: Report, kafka: Kafka, first: Path, voter: Node) -> None:
     """Start a broker of Kafka on the directory of an observer, and then the observer again."""
     (port,) = free_ports(1)

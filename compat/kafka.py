@@ -57,7 +57,9 @@ class Kafka:
         settings: Mapping[str, str] = MappingProxyType({}),
         jvm: Sequence[str] = SMALL_JVM,
         environment: Mapping[str, str] = MappingProxyType({}),
+        format_options: Sequence[str] = (),
     ) -> None:
+        """`format_options` are those of its storage tool, beside the settings."""
         self.directory = directory
         self.settings = dict(settings)
         """Settings that override the harness's own; may be changed between two starts."""
@@ -66,6 +68,7 @@ class Kafka:
         self._class_path = class_path
         self._jvm = jvm
         self._environment = environment
+        self._format_options = tuple(format_options)
         self._server: Server | None = None
         self._starts = len(list(directory.glob("kafka-*.log")))
 
@@ -127,7 +130,8 @@ class Kafka:
         if not (self.logs / "meta.properties").exists():
             run_java(
                 self._java, self._class_path,
-                ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)],
+                ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config),
+                 *self._format_options],
             )  # fmt: skip
         self._server = Server(
             f"{KAFKA.name} {KAFKA.version}, on port {port} and {controller_port},",

@@ -156,6 +156,8 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     )
     followed = Kafka(java, jars, directory / "followed-metadata")
     following_metadata.check(report, followed, directory)
+    named = Kafka(java, jars, directory / "voters-in-log", format_options=["--standalone"])
+    following_metadata.check_voters_in_log(report, named, directory)
     report.section("A broker of ours asks Kafka's controller")
     controllers.check(report, Kafka(java, jars, directory / "controllers"))
     report.section("One cluster of Kafka's controller and brokers of both kinds")

@@ -6,13 +6,14 @@ import pytest
 
 from tailrace.cluster.metadata.batches import BatchPlace, RecordToWrite, data_batch
 from tailrace.cluster.metadata.delta import MetadataFaultError
-from tailrace.cluster.metadata.image import NOTHING_CHANGED, ConfigResource
+from tailrace.cluster.metadata.image import NOTHING_CHANGED, ConfigResource, MetadataImage
 from tailrace.cluster.metadata.observer import (
     DivergedError,
     LeaderContradictionError,
 )
 from tailrace.cluster.metadata.proof import prove_metadata
-from tailrace.cluster.metadata.snapshot_files import find_snapshots
+from tailrace.cluster.metadata.snapshot import Snapshot
+from tailrace.cluster.metadata.snapshot_files import find_snapshots, save_snapshot
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.protocol.errors import UnknownRecordError
 from tailrace.protocol.metadata_records import (
@@ -20,6 +21,8 @@ from tailrace.protocol.metadata_records import (
     EndTransactionRecord,
     FeatureLevelRecord,
     RemoveTopicRecord,
+    VotersRecord,
+    VotersRecordVoter,
 )
 from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder
@@ -385,6 +388,21 @@ def test_a_log_that_may_be_the_only_copy_is_not_followed_into() -> None:
         Copy(node.files).open(node_id=1)
     assert node.files.state() == before
     assert Copy(node.files).open(node_id=NODE).end_offset > 0
+
+
+def test_a_voter_of_the_first_snapshot_does_not_observe() -> None:
+    """`kafka-storage format --standalone` names the voters there, and there is no log yet."""
+    copy = Copy()
+    copy.files.make_directory(FOLDER)
+    voters = VotersRecord(voters=(VotersRecordVoter(voter_id=NODE),))
+    content = Snapshot(image=MetadataImage(), log_timestamp=0, voters=voters)
+    save_snapshot(copy.files, FOLDER, content, next_offset=0, epoch=0, now_ms=0)
+    with pytest.raises(DirectoryError, match="as a voter"):
+        copy.open()
+    log = copy.open(node_id=NODE + 1)
+    follow(log, leader_of(1))
+    assert (log.kraft_version, value_in(log.image)) == (1, 1)
+    assert "currentVoters" not in state_of(copy)
 
 
 def test_a_copy_is_not_led() -> None:

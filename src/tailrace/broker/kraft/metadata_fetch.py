@@ -322,7 +322,8 @@ class MetadataFetch:
         return FetchRequest(
             cluster_id=observer.cluster_id,
             replica_state=fetch.ReplicaState(replica_id=observer.node_id),
-            max_wait_ms=MAX_WAIT_MS,
+            # With a time limit that is shorter than Kafka's wait, no answer would come in time.
+            max_wait_ms=min(MAX_WAIT_MS, self._config.request_timeout_ms // 2),
             min_bytes=0,
             max_bytes=self._config.bytes_max,
             isolation_level=0,

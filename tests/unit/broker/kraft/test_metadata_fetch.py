@@ -1,5 +1,6 @@
 """`MetadataFetch`: the log of a scripted quorum, followed through elections, snapshots and lies."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
@@ -332,6 +333,38 @@ async def test_the_next_start_continues_with_its_log(
         assert not fetch.caught_up.is_set()
         quorum.reconnect()
         quorum.append([setting(5)])
+        await following.until_equal()
+    assert following.told == []
+
+
+async def test_a_short_time_limit_shortens_the_wait_of_the_leader(
+    outside: Outside, quorum: ScriptedController
+) -> None:
+    """Kafka's leader waits half a second for news; an idle one would seem to be silent."""
+    following = MetadataFollower(outside, quorum)
+    async with following.running(request_timeout_ms=100) as fetch:
+        await following.until_equal()
+        await outside.pass_time(5)
+        assert fetch.statistics().failures == 0
+
+
+async def test_a_step_on_a_thread_is_waited_for(
+    outside: Outside, quorum: ScriptedController
+) -> None:
+    """The owner closes the log after the task, which no thread may be writing to then."""
+    following = MetadataFollower(outside, quorum)
+    async with following.running():
+        await following.until_equal()
+        outside.threads.seconds_per_run = 7.0
+        quorum.append([setting(1)])
+        await outside.pass_time(1)
+        start_s = outside.loop.time()
+        following.task.cancel()
+        await asyncio.wait([following.task])
+        assert 5 < outside.loop.time() - start_s < 7
+        assert following.log.end_offset == quorum.log.end_offset
+        outside.threads.seconds_per_run = 0.0
+    async with following.running():
         await following.until_equal()
     assert following.told == []
 
