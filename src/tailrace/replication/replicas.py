@@ -167,11 +167,14 @@ class Replicas:
             raise StorageError(f"{name} is offline: {reason}")
         partition = self._partitions.get(name)
         if partition is None:
-            # The metadata of the client is older than the image, and lets it ask here.
-            if self._cluster is not None and self._cluster.has_partition(name):
-                raise NotLeaderError(f"{name} is not on this broker; refresh the metadata")
-            raise UnknownPartitionError(f"{name} is not on this broker")
+            raise self._missing(name)
         return partition
+
+    def _missing(self, name: TopicPartition) -> NotLeaderError | UnknownPartitionError:
+        if self._cluster is not None and self._cluster.has_partition(name):
+            # The metadata of the client is older than the image, and lets it ask here.
+            return NotLeaderError(f"{name} is not on this broker; refresh the metadata")
+        return UnknownPartitionError(f"{name} is not on this broker")
 
     def add(self, log: Log) -> None:
         """Serve the partition of an open log, in the role that it has."""
@@ -360,7 +363,7 @@ class Replicas:
         partition = self._partitions.pop(name, None)
         rest = self._logs.take_out(name, unique_id)
         if partition is not None:
-            partition.end(UnknownPartitionError(f"{name} is not on this broker any more"))
+            partition.end(self._missing(name))
             if partition.is_leader:
                 self.on_gone(name)
         return rest

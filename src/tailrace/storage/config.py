@@ -233,8 +233,8 @@ class LogConfig:
         default=1,
         low=1,
         high=INT32_MAX,
-        is_stored_only=True,
-        text="Replicas that must have a record before acks=all is answered.",
+        text="Replicas that must be in sync for acks=all, and have a record before anybody reads "
+        "it; a topic with fewer replicas needs all of them.",
     )
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable",

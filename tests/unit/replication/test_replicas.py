@@ -133,18 +133,24 @@ async def test_a_failed_directory_ends_what_waits_in_it(outside: Outside) -> Non
         cluster.replicas.find(FIRST)
 
 
-async def test_a_deleted_partition_ends_what_waits_for_it(outside: Outside) -> None:
-    """The request is answered as one for an unknown partition."""
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [(FIRST, NotLeaderError), (TopicPartition("t", 10), UnknownPartitionError)],
+)
+async def test_a_partition_that_leaves_ends_what_waits_for_it(
+    outside: Outside, name: TopicPartition, error: type[Exception]
+) -> None:
+    """The producer has to look for its leader if other brokers have it."""
     cluster = Cluster(outside)
-    cluster.assign(ME)
-    await cluster.replicas.new_logs.wait_for(FIRST)
-    partition = cluster.replicas.find(FIRST)
+    cluster.assign(ME, name)
+    await cluster.replicas.new_logs.wait_for(name)
+    partition = cluster.replicas.find(name)
     waiting = partition.acknowledged(Offset(1))
     assert waiting is not None
-    cluster.replicas.close(FIRST, unique_id="0" * 32)()
-    with pytest.raises(UnknownPartitionError):
+    cluster.replicas.close(name, unique_id="0" * 32)()
+    with pytest.raises(error):
         await waiting
-    assert cluster.taken() == [("led", 0), ("gone", 0)]
+    assert cluster.taken() == [("led", name.partition), ("gone", name.partition)]
 
 
 async def test_a_log_is_made_where_the_controllers_have_it(outside: Outside) -> None:
