@@ -105,8 +105,12 @@ class CoordinatorLog:
             UnknownPartitionError, StorageError: the partition is not here, or its directory failed.
             TailraceError, OSError: as `storage.log.append_built`.
         """
-        found = self._led()
-        found.check_replicas()
+        # No call that a sole replica does not need: each repeated commit comes here.
+        found = self._replicas.get(self.partition)
+        if found is None or not found.is_leader:
+            found = self._led()
+        if found.leadership is not None:
+            found.check_replicas()
         appended = found.append_built(
             memoryview(batch),
             now_ms=self._clock.now_ms(),
