@@ -285,6 +285,12 @@ class MetadataFetch:
         leader = self.leader
         assert leader is not None
         if found.snapshot_id.end_offset >= 0 or found.snapshot_id.epoch >= 0:
+            # A snapshot has committed records only.
+            if 0 <= found.high_watermark < found.snapshot_id.end_offset:
+                raise RefusedAnswerError(
+                    f"{about}: a snapshot for offset {found.snapshot_id.end_offset}, and the high "
+                    f"watermark is {found.high_watermark}"
+                )
             await self._fetch_snapshot(leader, found.snapshot_id)
         elif found.diverging_epoch.epoch >= 0 or found.diverging_epoch.end_offset >= 0:
             diverging = found.diverging_epoch
@@ -366,6 +372,9 @@ class MetadataFetch:
             raise RefusedAnswerError(
                 f"{node} knows epoch {epoch} of the quorum, and {log.epoch} has begun"
             )
+        # `quorum-state` would keep it, and the next start would take this node for a voter.
+        if leader_id == self._observer.node_id or leader_id < NO_LEADER:
+            raise RefusedAnswerError(f"{node} names {leader_id} as leader, which cannot be")
         is_known = (leader_id, epoch) == (log.leader_id, log.epoch)
         if leader_id == NO_LEADER:
             if epoch > log.epoch:

@@ -417,6 +417,12 @@ LIES: dict[str, Callable[[FetchResponse], FetchResponse]] = {
     "no leader": lambda found: with_part(
         found, current_leader=LeaderIdAndEpoch(leader_id=-1, leader_epoch=1)
     ),
+    "this node as leader": lambda found: with_part(
+        found, current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=2)
+    ),
+    "no id as leader": lambda found: with_part(
+        found, current_leader=LeaderIdAndEpoch(leader_id=-7, leader_epoch=2)
+    ),
     "another partition": lambda found: with_part(found, partition_index=1),
     "no partition": lambda found: replace(found, responses=()),
     "two partitions": lambda found: replace(found, responses=found.responses * 2),
@@ -429,8 +435,11 @@ LIES: dict[str, Callable[[FetchResponse], FetchResponse]] = {
     "a snapshot of an epoch to come": lambda found: with_part(
         found, snapshot_id=SnapshotId(end_offset=1 << 40, epoch=9)
     ),
-    "a snapshot that is not there": lambda found: with_part(
+    "a snapshot above the watermark": lambda found: with_part(
         found, snapshot_id=SnapshotId(end_offset=1 << 40, epoch=1)
+    ),
+    "a snapshot that is not there": lambda found: with_part(
+        found, snapshot_id=SnapshotId(end_offset=1 << 40, epoch=1), high_watermark=-1
     ),
     "a wrong request": lambda found: replace(
         found, error_code=ErrorCode.INVALID_REQUEST, responses=()
