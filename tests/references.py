@@ -85,7 +85,7 @@ def configuration() -> str:
         + "".join(f"- `{name}`\n" for name in sorted(CHANGEABLE - _TOPIC_DEFAULTS))
         + "- all defaults for topics, below\n"
         "\n`leader.replication.throttled.rate` and `follower.replication.throttled.rate` are taken "
-        "too, for `kafka-reassign-partitions`: a single broker copies nothing to others. Where "
+        "too, for `kafka-reassign-partitions`, and have no effect: copies are not throttled. Where "
         "eligible leader replicas are kept, `min.insync.replicas` is a setting of all brokers "
         "(KIP-966).\n\n"
         "Levels of loggers are changed with `--entity-type broker-loggers` until the broker stops. "

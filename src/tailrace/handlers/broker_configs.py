@@ -37,7 +37,7 @@ THROTTLES: Final = frozenset(
     {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
 )
 """Rates of copies between brokers, which exist only as changes. kafka-reassign-partitions sets and
-deletes them; one broker copies nothing, so it keeps to each of them."""
+deletes them; followers here fetch as fast as they can."""
 
 _THROTTLE: Final = Setting(name="", default=0, low=0, text="")
 
@@ -129,7 +129,7 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
                 each, values, value, other.type, text, is_sensitive=other.is_sensitive
             )
         elif each in THROTTLES:
-            text = "No effect here: a single broker copies nothing to others."
+            text = "No effect here: copies between brokers are not throttled."
             yield BrokerEntry(each, values, values[0].text, TYPES["long"], text, is_read_only=False)
         else:
             # Another broker has stored it. Kafka shows no value of a name that it does not know.

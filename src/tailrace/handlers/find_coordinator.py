@@ -13,10 +13,9 @@ Not done: share groups are not served.
 from importlib import import_module
 from typing import Final, NamedTuple
 
-from tailrace.cluster.metadata.image import MIN_INSYNC_REPLICAS
 from tailrace.cluster.records import Endpoint
-from tailrace.cluster.topic_rules import NewTopic
 from tailrace.handlers.services import Services, error_code
+from tailrace.handlers.topics import missing_topic
 from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
@@ -27,7 +26,6 @@ from tailrace.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from tailrace.runtime.slices import Slices, each_in_slices
-from tailrace.storage.config import segment_configs
 
 SEVERAL_KEYS_SINCE: Final = 4
 
@@ -105,12 +103,12 @@ async def _prepare(services: Services, kind: int) -> ErrorCode:
     match kind:
         case CoordinatorKeyType.GROUP:
             return await _create_once(
-                services, offsets_topic(services), modules="tailrace.coordinator.groups.modules"
+                services, OFFSETS_TOPIC, modules="tailrace.coordinator.groups.modules"
             )
         case CoordinatorKeyType.TRANSACTION:
             return await _create_once(
                 services,
-                transactions_topic(services),
+                TRANSACTIONS_TOPIC,
                 modules="tailrace.coordinator.transactions.modules",
             )
         case _:
@@ -118,54 +116,18 @@ async def _prepare(services: Services, kind: int) -> ErrorCode:
             return ErrorCode.INVALID_REQUEST
 
 
-def offsets_topic(services: Services) -> NewTopic:
-    """The topic of the groups, with Kafka's settings for it."""
-    groups = services.group_settings
-    return NewTopic(
-        OFFSETS_TOPIC,
-        partition_count=groups.partition_count,
-        replication_factor=groups.replication_factor,
-        configs={
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            **segment_configs(groups.segment_bytes),
-        },
-    )
-
-
-def transactions_topic(services: Services) -> NewTopic:
-    """The topic of the transactions, with Kafka's settings for it."""
-    transactions = services.transaction_settings
-    # With its one replica a node alone could not write to a topic that wants two.
-    is_alone = services.controller is not None
-    least = {} if is_alone else {MIN_INSYNC_REPLICAS: str(transactions.insync_replicas_min)}
-    return NewTopic(
-        TRANSACTIONS_TOPIC,
-        partition_count=transactions.partition_count,
-        replication_factor=transactions.replication_factor,
-        configs={
-            "cleanup.policy": "compact",
-            "compression.type": "uncompressed",
-            **segment_configs(transactions.segment_bytes),
-            # As in Kafka: an unclean leader would forget transactions that were decided.
-            "unclean.leader.election.enable": "false",
-            **least,
-        },
-    )
-
-
-async def _create_once(services: Services, topic: NewTopic, *, modules: str) -> ErrorCode:
+async def _create_once(services: Services, name: str, *, modules: str) -> ErrorCode:
     # Every client asks at its start: a topic is made only for the first.
-    if topic.name not in services.cluster.image.topics:
+    if name not in services.cluster.image.topics:
         # Before the topic is there: its partitions import this too, but refuse clients meanwhile.
         # Kafka makes it also when `auto.create.topics.enable` is off.
         await services.threads.run(lambda: import_module(modules))
-        refused = await services.create_topics([topic])
-        if topic.name in refused:
-            return error_code(refused[topic.name])
-    made = services.cluster.image.topics.get(topic.name)
+        refused = await services.create_topics([missing_topic(services, name)])
+        if name in refused:
+            return error_code(refused[name])
+    made = services.cluster.image.topics.get(name)
     if made is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     # A coordinator whose log is not made yet would have to be looked for elsewhere.
-    await services.replicas.new_logs.wait_for_each(topic.name, made.partitions)
+    await services.replicas.new_logs.wait_for_each(name, made.partitions)
     return ErrorCode.NONE

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Final
 
 from tailrace.cluster.image import Topic
-from tailrace.cluster.topic_rules import NewTopic, ReservedTopicError, TopicExistsError
+from tailrace.cluster.topic_rules import ReservedTopicError, TopicExistsError
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import (
     CLUSTER_OPERATIONS,
@@ -34,6 +34,7 @@ from tailrace.handlers.services import (
     Services,
     error_code,
 )
+from tailrace.handlers.topics import missing_topic
 from tailrace.handlers.views import View, view_of
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
 from tailrace.protocol.errors import ErrorCode
@@ -188,7 +189,7 @@ async def _find_or_create(
         # Awaited: a node that is its own controller has the topic in its answer. Another broker
         # answers UNKNOWN_TOPIC_OR_PARTITION while the controller creates it (KIP-590), and clients
         # ask again.
-        refused = await services.create_topics([NewTopic(wanted.name)])
+        refused = await services.create_topics([missing_topic(services, wanted.name)])
         if wanted.name in refused:
             return _missing(wanted.name, error_code(refused[wanted.name]))
         topic = view.find_topic(wanted.name, NO_UUID)

@@ -17,13 +17,14 @@ from typing import Final
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
+from tailrace.cluster.metadata.image import MIN_INSYNC_REPLICAS
 from tailrace.cluster.topic_rules import NewTopic
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services
-from tailrace.model import TopicPartition
+from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.slices import Slices, each_in_slices
-from tailrace.storage.config import log_config
+from tailrace.storage.config import log_config, segment_configs
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,53 @@ async def create_missing(
         except TailraceError as error:
             refused[wanted.name] = error
     return refused
+
+
+def missing_topic(services: Services, name: str) -> NewTopic:
+    """The topic to be created where a client or a coordinator asks for one that does not exist."""
+    # Also where a client looks at one before the first group: with the defaults of topics its
+    # records would be deleted by age, and its number of partitions stays.
+    if name == OFFSETS_TOPIC:
+        return _offsets_topic(services)
+    if name == TRANSACTIONS_TOPIC:
+        return _transactions_topic(services)
+    return NewTopic(name)
+
+
+def _offsets_topic(services: Services) -> NewTopic:
+    """The topic of the groups, with Kafka's settings for it."""
+    groups = services.group_settings
+    return NewTopic(
+        OFFSETS_TOPIC,
+        partition_count=groups.partition_count,
+        replication_factor=groups.replication_factor,
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            **segment_configs(groups.segment_bytes),
+        },
+    )
+
+
+def _transactions_topic(services: Services) -> NewTopic:
+    """The topic of the transactions, with Kafka's settings for it."""
+    transactions = services.transaction_settings
+    # With its one replica a node alone could not write to a topic that wants two.
+    is_alone = services.controller is not None
+    least = {} if is_alone else {MIN_INSYNC_REPLICAS: str(transactions.insync_replicas_min)}
+    return NewTopic(
+        TRANSACTIONS_TOPIC,
+        partition_count=transactions.partition_count,
+        replication_factor=transactions.replication_factor,
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            **segment_configs(transactions.segment_bytes),
+            # As in Kafka: an unclean leader would forget transactions that were decided.
+            "unclean.leader.election.enable": "false",
+            **least,
+        },
+    )
 
 
 def assignment_fault(services: Services, number: int, broker_ids: tuple[int, ...]) -> str | None:

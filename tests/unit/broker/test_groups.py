@@ -27,6 +27,11 @@ from tailrace.protocol.messages.leave_group import (
     MemberIdentity,
 )
 from tailrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tailrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -168,6 +173,18 @@ async def test_the_topic_of_the_groups_is_made_by_the_first_who_asks(outside: Ou
         assert topic.configs["cleanup.policy"] == "compact"
         refused = await find(peers[0], kind=7)
         assert refused.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_client_that_looks_at_the_topic_of_the_groups_makes_it_whole(
+    outside: Outside,
+) -> None:
+    """Metadata creates it like any topic that is missing, and with its own settings."""
+    async with running(outside, {"offsets.topic.num.partitions": "3"}) as broker:
+        request = MetadataRequest(topics=(MetadataRequestTopic(name=OFFSETS_TOPIC),))
+        peer = connect(outside, broker)
+        [found] = (await peer.ask(ApiKey.METADATA, request, MetadataResponse)).topics
+        assert (found.error_code, len(found.partitions)) == (ErrorCode.NONE, 3)
+        assert broker.controller.image.topics[OFFSETS_TOPIC].configs["cleanup.policy"] == "compact"
 
 
 async def test_members_share_a_group_and_take_over_from_each_other(outside: Outside) -> None:

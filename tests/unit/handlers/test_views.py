@@ -9,6 +9,8 @@ import pytest
 
 from tailrace.cluster.image import Topic
 from tailrace.cluster.topic_rules import NewTopic
+from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.errors import TailraceError
 from tailrace.handlers.cluster import handle_describe_cluster
 from tailrace.handlers.describe_configs import handle_list_config_resources
@@ -73,6 +75,8 @@ class Answering:
                 find_topic=self._find_topic,
                 create_topics=self._create,
                 auto_create_topics=True,
+                group_settings=GroupSettings(),
+                transaction_settings=TransactionSettings(),
                 partitions_per_answer_max=2000,
             ),
         )
@@ -272,6 +276,15 @@ async def test_a_missing_topic_is_asked_of_the_controller() -> None:
     [found] = (await answering.metadata("new")).topics
     assert (found.error_code, found.topic_id) == (ErrorCode.NONE, B)
     assert len(answering.asked_for) == 1
+
+
+async def test_an_internal_topic_is_asked_for_with_its_settings() -> None:
+    """A client may look at it before the first group or transaction has it created."""
+    answering = Answering(broker(1))
+    await answering.metadata("__consumer_offsets", "__transaction_state")
+    groups, transactions = answering.asked_for
+    assert (groups.partition_count, groups.configs["compression.type"]) == (50, "producer")
+    assert transactions.configs["min.insync.replicas"] == "2"
 
 
 async def test_a_name_that_is_none_is_not_asked_of_the_controller() -> None:
