@@ -122,9 +122,7 @@ class Controllers:
         """Note that `node` has answered as the active controller."""
         if node == self.active and not self._failures:
             return
-        # By address: the id of a bootstrap server becomes known without any change.
-        is_other = self.active is None or (node.host, node.port) != self.active[1:]
-        is_news = is_other or self._is_lost
+        is_news = not _is_same(node, self.active) or self._is_lost
         if self._is_lost:
             logger.warning("controllers_back active=%s", node)
         elif is_news:
@@ -137,10 +135,10 @@ class Controllers:
 
     def _move(self, node: Node) -> None:
         self._next = node
-        if node != self.certain:
-            self.certain = node
+        if not _is_same(node, self.certain):
             self.moved.set()
             self.moved = asyncio.Event()
+        self.certain = node
 
 
 class ControllerChannel:
@@ -225,7 +223,7 @@ class ControllerChannel:
         moving = asyncio.ensure_future(self._controllers.moved.wait())
         try:
             await asyncio.wait([asking, moving], return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done() and self._controllers.certain != node:
+            if not asking.done() and not _is_same(node, self._controllers.certain):
                 return None
             return await asking
         finally:
@@ -273,6 +271,11 @@ class ControllerChannel:
     def close(self) -> None:
         """Close the connection; requests that wait end with an error."""
         self._peers.close()
+
+
+def _is_same(one: Node, other: Node | None) -> bool:
+    """Whether two are the same by address: a bootstrap server gets its id without any change."""
+    return other is not None and (one.host, one.port) == (other.host, other.port)
 
 
 def _is_of_standby(answer: Message) -> bool:

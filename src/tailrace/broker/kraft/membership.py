@@ -11,7 +11,7 @@ registration, so that whatever the controllers have decided for a broker that co
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
@@ -36,6 +36,7 @@ from tailrace.client.nodes import Node
 from tailrace.cluster.metadata.folder import MetadataFolder
 from tailrace.cluster.metadata.image import EVERYTHING_CHANGED, ImageChange, MetadataImage
 from tailrace.cluster.metadata.observer import ObserverLog, open_observer_log
+from tailrace.cluster.partition_change import DIRECTORIES_SINCE
 from tailrace.cluster.records import Endpoint
 from tailrace.cluster.state import FollowedCluster
 from tailrace.cluster.topic_rules import NewTopic
@@ -68,8 +69,8 @@ OF_CONTROLLERS: Final = 2
 """The type of a DescribeCluster that controllers answer (KIP-919)."""
 PLAINTEXT: Final = 0
 """Kafka's number of the security protocol."""
-
-
+CORDONS_SINCE: Final = 30
+"""First level of `metadata.version` whose registrations say which directories are cordoned."""
 CREATION_TIMEOUT_MS: Final = 30_000
 """Longest wait for a topic that a client misses, as Kafka's `request.timeout.ms`."""
 
@@ -226,7 +227,9 @@ class Membership:
             ),
             config.lifecycle,
             applied_offset=lambda: self._fetch.applied_offset,
+            cordoned=self._cordoned,
         )
+        self._lifecycle.on_registered = self._registered
         fetching = asyncio.ensure_future(self._fetch.run())
         self._tasks.append(fetching)
         joined = asyncio.ensure_future(self._catch_up(self._lifecycle))
@@ -243,7 +246,6 @@ class Membership:
 
     async def _catch_up(self, lifecycle: Lifecycle) -> None:
         await lifecycle.start()
-        self.cluster.broker_epoch = lifecycle.broker_epoch
         await lifecycle.caught_up.wait()
         await self._fetch.caught_up.wait()
         image, offset = self._newest
@@ -313,8 +315,22 @@ class Membership:
 
     def _published(self, image: MetadataImage, change: ImageChange, offset: int) -> None:
         self._newest = (image, offset)
+        if change.features and self._lifecycle is not None:
+            own = image.brokers.get(self._config.node_id)
+            # Before this level the controllers have dropped them, and could elect no other leader
+            # for a directory that fails (KIP-858).
+            if own is not None and not own.log_dirs and image.metadata_version >= DIRECTORIES_SINCE:
+                self._lifecycle.register_again()
         if self._applying is not None:
             self._applying.publish(image, change, offset)
+
+    def _registered(self, epoch: int) -> None:
+        self.cluster.broker_epoch = epoch
+
+    def _cordoned(self) -> Collection[UUID] | None:
+        # None of them ever is here. A controller that does not know that takes them for usable.
+        has_cordons = self._newest[0].metadata_version >= CORDONS_SINCE
+        return () if has_cordons else None
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()

@@ -94,6 +94,22 @@ async def test_a_leader_by_its_id_shares_the_connection_of_its_address(outside: 
     channel.close()
 
 
+async def test_a_request_is_not_sent_twice_when_a_bootstrap_server_gets_its_id(
+    outside: Outside,
+) -> None:
+    """The leader of the metadata log is often found while the registration is under way."""
+    only = controller(outside)
+    outside.network.delay_s = 0.1
+    known = Controllers([Node(-1, only.node.host, only.node.port)])
+    channel = ControllerChannel(known, CLIENT, outside.runtime)
+    asking = asyncio.ensure_future(ask(channel))
+    await outside.pass_time(0.5)
+    known.tell(only.node)
+    assert await asking == 1000
+    assert len(only.requests) == 1
+    channel.close()
+
+
 async def test_the_next_controller_is_asked_where_one_goes_away(
     outside: Outside, caplog: pytest.LogCaptureFixture
 ) -> None:
