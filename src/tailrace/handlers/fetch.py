@@ -252,7 +252,12 @@ class _Reading:
         code = self._context.check()
         if code is not ErrorCode.NONE:
             return FetchResponse(error_code=code, session_id=self._context.end(now_s))
-        taken = [part for part in self.answered if self._take(part)]
+        take = self._context.take
+        taken = [
+            part
+            for part in self.answered
+            if part.answer is not None and take(part.read, part.answer)
+        ]
         return FetchResponse(
             session_id=self._context.end(now_s),
             responses=_topics_of(taken),
@@ -267,7 +272,7 @@ class _Reading:
             return FetchResponse(error_code=code, session_id=self._context.end(loop.time()))
         taken = []
         for part in self.answered:
-            if self._take(part):
+            if part.answer is not None and self._context.take(part.read, part.answer):
                 taken.append(part)
             await slices.turn()
         if len(taken) > PARTS_INLINE_MAX:
@@ -315,21 +320,21 @@ class _Reading:
             if self._needs_leader:
                 partition.check_leader()
                 self._check_follower(partition)
-            elif self._rack:
-                nearest = self._nearest(partition, Offset(wanted.fetch_offset))
+            offset = Offset(wanted.fetch_offset)
+            if self._rack:
+                nearest = self._nearest(partition, offset)
                 if nearest is not None:
                     self._put_urgent(part, _elsewhere(wanted, partition, nearest))
                     return
             # KIP-595: the follower or consumer has records of an epoch that this log does not have.
-            end = partition.divergence(
-                Offset(wanted.fetch_offset), LeaderEpoch(wanted.last_fetched_epoch)
-            )
-            if end is not None:
-                self._put_urgent(part, _diverging(wanted, partition, end))
-                return
+            if wanted.last_fetched_epoch >= 0:
+                end = partition.divergence(offset, LeaderEpoch(wanted.last_fetched_epoch))
+                if end is not None:
+                    self._put_urgent(part, _diverging(wanted, partition, end))
+                    return
             bytes_max, is_first_whole = self._room_for(part)
             found = partition.read(
-                Offset(wanted.fetch_offset),
+                offset,
                 bytes_max=bytes_max,
                 is_first_whole=is_first_whole,
                 limit=self._limit,
@@ -443,11 +448,6 @@ class _Reading:
         if known is not None:
             name = TopicPartition(known.name, wanted.partition)
             await self._services.replicas.new_logs.wait_for(name)
-
-    def _take(self, part: _RequestedPartition) -> bool:
-        """Tell the session of an answer; returns whether it belongs into the response."""
-        assert part.answer is not None
-        return self._context.take(part.read, part.answer)
 
     def _room_for(self, part: _RequestedPartition) -> tuple[int, bool]:
         """The byte limit of a partition, and whether its first batch is returned whole."""
