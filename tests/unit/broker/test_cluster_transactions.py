@@ -2,11 +2,31 @@
 
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.testing import Outside
+from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tailrace.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from tailrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from tailrace.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from tailrace.testing import Outside, Peer
 from tests.unit.broker.clusters import Cluster, running_cluster
-from tests.unit.broker.transactional import Client, committed_values, group_offset
+from tests.unit.broker.transactional import GROUP, Client, committed_values, group_offset
 
 RETRIED = frozenset(
     {
@@ -19,6 +39,20 @@ RETRIED = frozenset(
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
+Lose = Callable[[Cluster, int], None]
+
+
+def cut_off(cluster: Cluster, broker_id: int) -> None:
+    """The controller hears nothing of a broker, which serves on, and does not know that."""
+    cluster.controller.cut_off(broker_id)
+
+
+def kill(cluster: Cluster, broker_id: int) -> None:
+    """A broker is killed."""
+    cluster.kill(broker_id)
+
+
+LOSSES = [cut_off, kill]
 DATA = [TopicPartition("d", each) for each in range(2)]
 TRANSACTIONS = TopicPartition(TRANSACTIONS_TOPIC, 0)
 OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
@@ -85,11 +119,11 @@ async def read(cluster: Cluster, client: Client, number: int, count: int) -> lis
     return found
 
 
-async def offset_of(cluster: Cluster, client: Client) -> int:
-    """The offset that the group has committed."""
+async def offset_of(cluster: Cluster, client: Client, *, group: str = GROUP) -> int:
+    """The offset that a group has committed."""
 
     async def ask() -> ErrorCode:
-        found = await group_offset(client.peer)
+        found = await group_offset(client.peer, group=group)
         known.append(found)
         return found if isinstance(found, ErrorCode) else ErrorCode.NONE
 
@@ -120,7 +154,8 @@ async def test_a_transaction_ends_on_three_brokers(outside: Outside) -> None:
         assert await offset_of(cluster, client) == 4
 
 
-async def test_a_transaction_outlives_its_coordinator(outside: Outside) -> None:
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_a_transaction_outlives_its_coordinator(outside: Outside, lose: Lose) -> None:
     """One that the controller hears nothing of has a successor, which ends the open transaction."""
     async with running_cluster(outside, 1, 2, 3) as cluster:
         client = await with_topics(cluster)
@@ -128,7 +163,7 @@ async def test_a_transaction_outlives_its_coordinator(outside: Outside) -> None:
             assert await send(cluster, client, number, b"value") is ErrorCode.NONE
         code = await asked(cluster, client, OFFSETS, lambda: client.commit_offset(7))
         assert code is ErrorCode.NONE
-        cluster.controller.cut_off(1)
+        lose(cluster, 1)
         await cluster.until(lambda: cluster.state(TRANSACTIONS).leader == 2)
         assert await asked(cluster, client, TRANSACTIONS, client.end) is ErrorCode.NONE
         for number in range(2):
@@ -136,7 +171,8 @@ async def test_a_transaction_outlives_its_coordinator(outside: Outside) -> None:
         assert await offset_of(cluster, client) == 7
 
 
-async def test_an_end_outlives_the_leaders_of_its_partitions(outside: Outside) -> None:
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_an_end_outlives_the_leaders_of_its_partitions(outside: Outside, lose: Lose) -> None:
     """A partition and the group lose their leader before their markers: the next one gets them."""
     async with running_cluster(outside, 1, 2, 3) as cluster:
         client = await with_topics(cluster)
@@ -144,7 +180,7 @@ async def test_an_end_outlives_the_leaders_of_its_partitions(outside: Outside) -
             assert await send(cluster, client, number, b"value") is ErrorCode.NONE
         code = await asked(cluster, client, OFFSETS, lambda: client.commit_offset(7))
         assert code is ErrorCode.NONE
-        cluster.controller.cut_off(2)
+        lose(cluster, 2)
         assert await asked(cluster, client, TRANSACTIONS, client.end) is ErrorCode.NONE
         await cluster.until(lambda: cluster.state(DATA[0]).leader == 3)
         for number in range(2):
@@ -164,3 +200,75 @@ async def test_coordinators_are_handed_over_by_a_broker_that_stops(outside: Outs
         assert await asked(cluster, client, TRANSACTIONS, client.end) is ErrorCode.NONE
         assert await read(cluster, client, 0, 1) == [b"value"]
         assert await offset_of(cluster, client) == 7
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_a_member_of_a_group_outlives_its_coordinator(outside: Outside, lose: Lose) -> None:
+    """The next coordinator knows its generation: it goes on without joining again."""
+    async with running_cluster(outside, 1, 2, 3) as cluster:
+        client = await with_topics(cluster)
+        joined = await joined_group(cluster.peer(2))
+        member_id, generation = joined.member_id, joined.generation_id
+
+        async def sync() -> ErrorCode:
+            request = SyncGroupRequest(
+                group_id="m",
+                member_id=member_id,
+                generation_id=generation,
+                assignments=(SyncGroupRequestAssignment(member_id=member_id, assignment=b"all"),),
+            )
+            answer = await client.peer.ask(ApiKey.SYNC_GROUP, request, SyncGroupResponse, version=3)
+            return ErrorCode(answer.error_code)
+
+        async def beat() -> ErrorCode:
+            request = HeartbeatRequest(group_id="m", member_id=member_id, generation_id=generation)
+            answer = await client.peer.ask(ApiKey.HEARTBEAT, request, HeartbeatResponse, version=3)
+            return ErrorCode(answer.error_code)
+
+        async def commit(offset: int) -> ErrorCode:
+            request = OffsetCommitRequest(
+                group_id="m",
+                member_id=member_id,
+                generation_id_or_member_epoch=generation,
+                topics=(
+                    OffsetCommitRequestTopic(
+                        name="d",
+                        partitions=(
+                            OffsetCommitRequestPartition(
+                                partition_index=0,
+                                committed_offset=offset,
+                                committed_metadata=None,
+                            ),
+                        ),
+                    ),
+                ),
+            )
+            answer = await client.peer.ask(
+                ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, version=7
+            )
+            return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+        assert await asked(cluster, client, OFFSETS, sync) is ErrorCode.NONE
+        assert await asked(cluster, client, OFFSETS, lambda: commit(3)) is ErrorCode.NONE
+        lose(cluster, 2)
+        await cluster.until(lambda: cluster.state(OFFSETS).leader == 3)
+        assert await asked(cluster, client, OFFSETS, beat) is ErrorCode.NONE
+        assert await asked(cluster, client, OFFSETS, lambda: commit(4)) is ErrorCode.NONE
+        assert await offset_of(cluster, client, group="m") == 4
+
+
+async def joined_group(peer: Peer) -> JoinGroupResponse:
+    """The answer to the only member of group m; while the group is loaded it asks again."""
+    request = JoinGroupRequest(
+        group_id="m",
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+    )
+    answer = await peer.ask(ApiKey.JOIN_GROUP, request, JoinGroupResponse, version=3)
+    while answer.error_code in RETRIED:
+        answer = await peer.ask(ApiKey.JOIN_GROUP, request, JoinGroupResponse, version=3)
+    assert answer.error_code == ErrorCode.NONE
+    return answer

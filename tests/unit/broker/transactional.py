@@ -243,11 +243,13 @@ def values_of(found: PartitionData) -> list[bytes]:
     return values
 
 
-async def group_offset(peer: Peer, *, is_stable: bool = True) -> int | ErrorCode:
-    """The committed offset of the group for partition 0 of topic d, or the error; -1: none."""
+async def group_offset(
+    peer: Peer, *, group: str = GROUP, is_stable: bool = True
+) -> int | ErrorCode:
+    """The committed offset of a group for partition 0 of topic d, or the error; -1: none."""
     topics = (OffsetFetchRequestTopics(name="d", partition_indexes=(0,)),)
-    group = OffsetFetchRequestGroup(group_id=GROUP, topics=topics)
-    request = OffsetFetchRequest(groups=(group,), require_stable=is_stable)
+    asked = OffsetFetchRequestGroup(group_id=group, topics=topics)
+    request = OffsetFetchRequest(groups=(asked,), require_stable=is_stable)
     answer = await peer.ask(ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, version=9)
     [found] = answer.groups[0].topics[0].partitions
     return ErrorCode(found.error_code) or found.committed_offset
