@@ -169,7 +169,7 @@ class Housekeeping:
 
     def jobs(self, config: BrokerConfig) -> list[PeriodicJob]:
         """Every job, with its interval from the settings."""
-        timed = [
+        timed = (
             ("checkpoint", config.checkpoint_interval_ms, self.checkpoint),
             (
                 "log_start_checkpoint",
@@ -179,13 +179,7 @@ class Housekeeping:
             ("flush", config.flush_check_interval_ms, self.flush_due),
             ("retention", config.retention_check_interval_ms, self.delete_old_segments),
             ("producer_expiry", config.producer_check_interval_ms, self.expire_producers),
-        ]
-        if config.has_controllers:
-            # Alone, what is appended is committed, and a start need not know (`recovery`).
-            interval_ms = config.kraft.watermark_checkpoint_interval_ms
-            timed.append(
-                ("high_watermark_checkpoint", interval_ms, self.checkpoint_high_watermarks)
-            )
+        )
         # Not at once: a start has enough to read from its devices (`log.initial.task.delay.ms`).
         delayed = [
             PeriodicJob(
@@ -193,7 +187,22 @@ class Housekeeping:
             )
             for name, interval_ms, work in timed
         ]
-        return [*delayed, self.removal()]
+        return [*delayed, *self._of_replicas(config), self.removal()]
+
+    def _of_replicas(self, config: BrokerConfig) -> list[PeriodicJob]:
+        # Alone, what is appended is committed, and a start need not know (`recovery`).
+        if not config.has_controllers:
+            return []
+        # From the start on, as in Kafka: until then a crash goes back to the checkpoint before.
+        interval_ms = config.kraft.watermark_checkpoint_interval_ms
+        return [
+            PeriodicJob(
+                name="high_watermark_checkpoint",
+                delay_ms=interval_ms,
+                interval_ms=interval_ms,
+                work=self.checkpoint_high_watermarks,
+            )
+        ]
 
     def removal(self) -> PeriodicJob:
         """The job that every directory has, also one that has only the metadata log."""

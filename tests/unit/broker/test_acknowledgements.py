@@ -1,6 +1,10 @@
 """Acks of all replicas in a cluster: what is acknowledged, what waits, and what is read after."""
 
 import asyncio
+from random import Random
+from uuid import UUID
+
+import pytest
 
 from tailrace.model import Acks
 from tailrace.protocol.apis import ApiKey
@@ -12,6 +16,9 @@ from tailrace.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tailrace.storage.config import log_config
+from tailrace.storage.directories import open_log_directory
+from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import BY_NAME_PRODUCE, batch
 from tests.unit.broker.clusters import T_0, Cluster, running_cluster
@@ -85,3 +92,34 @@ async def test_a_follower_that_stops_in_order_is_not_waited_for(outside: Outside
         await cluster.start(2)
         await cluster.until(lambda: set(cluster.state().isr) == {1, 2})
         assert stored(cluster, 2) == [b"first", b"second"]
+
+
+async def test_a_killed_leader_starts_below_what_nobody_else_has(outside: Outside) -> None:
+    """The high watermark of its checkpoint counts, and what is above it is replicated first."""
+    async with running_cluster(outside, 1, 2) as cluster:
+        await cluster.add_topic(replicas=(1, 2))
+        await produce(cluster, 1, b"first")
+        await outside.pass_time(6)
+        cluster.kill(2)
+        late = asyncio.ensure_future(produce(cluster, 1, b"second", timeout_ms=60_000))
+        await cluster.until(lambda: cluster.end(1) == 2)
+        cluster.kill(1)
+        with pytest.raises(EOFError):
+            await late
+        logs = DirectoryLogs.from_checkpoints(
+            outside.files,
+            open_log_directory(outside.files, "data-1", node_id=1, new_id=UUID(int=1)),
+            clock=outside.clock,
+            chance=Random(0),
+            has_other_replicas=True,
+        )
+        log = logs.open(T_0, topic_id=cluster.state().topic_id, config=log_config({}))
+        assert (log.positions.high_watermark, log.end_offset) == (1, 2)
+        logs.abandon()
+        logs.release()
+        await cluster.start(1)
+        await cluster.start(2)
+        await cluster.until(lambda: set(cluster.state().isr) == {1, 2})
+        await cluster.until(lambda: cluster.watermark(2) == cluster.end(1))
+        assert stored(cluster, 1) == stored(cluster, 2)
+        assert stored(cluster, 1)[0] == b"first"
