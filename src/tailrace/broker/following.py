@@ -18,6 +18,7 @@ changes only after a line in the broker's log.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -70,6 +71,10 @@ logger = logging.getLogger(__name__)
 REFUSALS_MAX: Final = 3
 """Answers in a row whose records are refused, before the partition is given up. Damage on the way
 goes by itself; damage in the leader's log would be fetched for ever."""
+
+CHANGES_MAX: Final = 100
+"""Partitions that a request names at most: to encode 2,000 would hold the event loop for 60 ms. A
+session grows by the next requests, which do not wait at the leader."""
 
 _WITH_IDS: Final = 13
 """The first version of Fetch that names topics by their ids, as every broker of a quorum takes."""
@@ -374,7 +379,7 @@ class _Fetcher:
             is_answered = await self._fetch(peers)
         except TailraceError as error:
             self._shared.totals.errors += 1
-            self._session.failed()
+            self._begin_session()
             # Once: a broker may be down for hours.
             if not self._is_unreachable:
                 logger.warning("leader_unreachable leader=%s reason=%s", self.node, error)
@@ -383,7 +388,7 @@ class _Fetcher:
         except Exception:
             # The others would be left without their leader's records for want of one check here.
             self._shared.totals.errors += 1
-            self._session.failed()
+            self._begin_session()
             logger.exception("fetch_broke_off leader=%s", self.node)
             return False
         if self._is_unreachable:
@@ -412,6 +417,7 @@ class _Fetcher:
         ]
         names = [None if asked is None else asked.followed.name for asked, _ in parts]
         if not self._session.is_answer(answer, names):
+            self._begin_session()
             # A leader that loses even the session that it is asked to begin gets a pause.
             if answer.error_code in _SESSION_LOST and plan.session_epoch:
                 return True
@@ -428,7 +434,8 @@ class _Fetcher:
 
     def _plan(self) -> SessionRequest:
         wanted: dict[TopicPartition, Wanted | None] = {}
-        for name in self._changed:
+        for name in tuple(islice(self._changed, CHANGES_MAX)):
+            del self._changed[name]
             before = self._asked.pop(name, None)
             if before is not None:
                 self._by_id.pop((before.followed.topic_id, name.partition), None)
@@ -447,8 +454,14 @@ class _Fetcher:
                     asked.position.last_epoch,
                     asked.position.log_start,
                 )
-        self._changed.clear()
         return self._session.plan_changes(wanted)
+
+    def _begin_session(self) -> None:
+        """Begin a session with the next request: the leader may not know the old one any more."""
+        self._session.restart()
+        self._asked.clear()
+        self._by_id.clear()
+        self._changed = dict.fromkeys(each for each in self.partitions if each in self.active)
 
     def _request(self, plan: SessionRequest) -> FetchRequest:
         config, node_id = self._shared.config, self._shared.node_id
@@ -458,7 +471,7 @@ class _Fetcher:
             replica_state=ReplicaState(
                 replica_id=node_id, replica_epoch=self._shared.broker_epoch()
             ),
-            max_wait_ms=config.wait_max_ms,
+            max_wait_ms=0 if self._changed else config.wait_max_ms,
             min_bytes=config.min_bytes,
             max_bytes=config.response_max_bytes,
             isolation_level=0,

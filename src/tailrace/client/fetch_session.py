@@ -147,6 +147,11 @@ class FetchSession:
         """The request was not answered: restart with a full one."""
         self._epoch = _FIRST_EPOCH
 
+    def restart(self) -> None:
+        """Forget all partitions: the next request is a full one, of those that it adds."""
+        self._epoch = _FIRST_EPOCH
+        self._known = {}
+
     def closing(self) -> SessionRequest | None:
         """The request that ends the session, or None if there is none."""
         if not self.is_open:

@@ -143,6 +143,26 @@ async def test_partitions_of_one_leader_share_a_connection_and_a_session(
     assert content(follower.log(place(7))) == content(leader.logs[place(7)])
 
 
+async def test_a_session_with_many_partitions_grows_in_parts(
+    outside: Outside, leader: ScriptedLeader, follower: Follower
+) -> None:
+    """Also after the leader has lost it; the requests in between do not wait for records."""
+    names = [place(number) for number in range(250)]
+    for name in names:
+        leader.lead(name)
+        follower.partition(name, segment_index_bytes=120)
+        follower.follow(leader, name=name)
+    for _ in range(2):
+        del leader.requests[:]
+        await outside.pass_time(2)
+        found = [
+            (sum(len(topic.partitions) for topic in each.topics), each.max_wait_ms)
+            for each in leader.requests
+        ]
+        assert [each for each in found if each[0]] == [(100, 0), (100, 0), (50, 500)]
+        leader.lose_sessions()
+
+
 async def test_an_idle_session_asks_twice_a_second(
     outside: Outside, leader: ScriptedLeader, follower: Follower
 ) -> None:
