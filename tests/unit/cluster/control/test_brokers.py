@@ -22,7 +22,7 @@ def names(cluster: Controlled, since: int) -> list[str]:
 
 
 def test_a_broker_is_registered_fenced() -> None:
-    """testReplayRegisterBrokerRecord: all that it announced is kept; its epoch is the offset."""
+    """Its announcement is kept whole, and its epoch is the offset of the record."""
     cluster = Controlled()
     offset = cluster.state.next_offset
     assert cluster.register(1, rack="a") == offset
@@ -52,11 +52,7 @@ def test_a_broker_is_registered_fenced() -> None:
     ],
 )
 def test_a_registration_that_is_refused(fields: dict[str, Any], code: ErrorCode) -> None:
-    """A feature that the cluster does not use has level 0 there.
-
-    Upstream: testRegistrationWithIncorrectClusterId, testRegisterWithDuplicateDirectoryId,
-    testRegistrationWithUnsupported{Feature,KraftVersion,MetadataVersion}.
-    """
+    """The first check that fails is the answer; a feature that is not used has level 0."""
     cluster = Controlled()
     cluster.register(2)
     before = len(cluster.appended)
@@ -66,7 +62,7 @@ def test_a_registration_that_is_refused(fields: dict[str, Any], code: ErrorCode)
 
 
 def test_the_session_of_the_last_incarnation_keeps_the_next_out() -> None:
-    """testDuplicateBrokerRegistrationWith{Active,Inactive}…: until it has ended."""
+    """Another incarnation registers only when that session has ended."""
     cluster = Controlled()
     cluster.serve(1)
     again = cluster.registration(1)
@@ -84,7 +80,7 @@ def test_a_registration_alone_is_no_session() -> None:
 
 
 def test_the_same_incarnation_amends_its_registration() -> None:
-    """testReRegistrationAndBrokerEpoch: it keeps its epoch, and goes on serving."""
+    """It keeps its epoch, and continues to serve."""
     cluster = Controlled()
     cluster.serve(1)
     broker = cluster.state.image.brokers[1]
@@ -98,7 +94,7 @@ def test_the_same_incarnation_amends_its_registration() -> None:
 
 @pytest.mark.parametrize(("level", "version"), [(7, 1), (8, 2), (16, 2), (17, 3), (29, 3), (30, 4)])
 def test_the_version_of_the_record_follows_the_level(level: int, version: int) -> None:
-    """testRegisterBrokerRecordVersion: and no directories are named before there are any."""
+    """No directories are named before there are any."""
     cluster = Controlled(level=level)
     request = cluster.registration(1)
     decision = register_broker(cluster.state, request, version=4, now_ms=0)
@@ -110,7 +106,7 @@ def test_the_version_of_the_record_follows_the_level(level: int, version: int) -
 @pytest.mark.parametrize("has_elr", [True, False])
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_new_incarnation_leaves_what_it_had(*, has_elr: bool, is_clean: bool) -> None:
-    """testReRegistrationWithCleanShutdownDetection: after a crash also the eligible leaders."""
+    """It leaves each ISR, and after a crash also the eligible leaders."""
     cluster = Controlled(has_elr=has_elr)
     cluster.serve(1, 2)
     cluster.topic([1, 2], min_insync_replicas="2")
@@ -143,7 +139,7 @@ def test_a_registration_of_an_old_version_counts_as_unclean() -> None:
 
 
 def test_unregistering() -> None:
-    """testUnregister: it leaves its ISRs; an unknown broker is refused."""
+    """It leaves its ISRs; an unknown broker is refused."""
     cluster = Controlled()
     cluster.serve(1, 2)
     cluster.topic([1, 2])
@@ -165,7 +161,7 @@ def test_unregistering() -> None:
 
 
 def test_a_directory_is_online_if_its_broker_has_it() -> None:
-    """testHasOnlineDir: reserved ids are online where they mean that nothing is known."""
+    """Reserved ids are online where they mean that nothing is known."""
     cluster = Controlled()
     cluster.register(1, log_dirs=(directory(1), directory(1, 1)))
     online = cluster.state.is_online
@@ -180,7 +176,7 @@ def test_a_directory_is_online_if_its_broker_has_it() -> None:
 
 
 def test_the_directory_of_a_new_replica() -> None:
-    """testDefaultDir: the only one; of several the broker chooses; at old levels none."""
+    """A broker's only directory; of several it chooses itself, and old levels name none."""
     cluster = Controlled()
     cluster.register(1)
     cluster.register(2, log_dirs=(directory(2), directory(2, 1)))
@@ -197,7 +193,7 @@ def test_the_directory_of_a_new_replica() -> None:
 
 
 def test_the_next_state_of_each_state() -> None:
-    """BrokerHeartbeatManagerTest.testCalculateNextBrokerState."""
+    """By its wishes, its offset and its partitions (testCalculateNextBrokerState)."""
     cluster = Controlled()
     cluster.serve(1, 2, 3, 5)
     cluster.register(0)
@@ -236,11 +232,7 @@ def test_the_next_state_of_each_state() -> None:
 
 
 def test_a_controlled_shutdown_waits_for_the_slowest_broker() -> None:
-    """The first offset counts, and not what is appended later.
-
-    Upstream: testProcessBrokerHeartbeatInControlledShutdown,
-    testControlledShutdownOffsetIsOnlyUpdatedOnce.
-    """
+    """It stops once all others have applied what moved its partitions, and not what came later."""
     cluster = Controlled()
     cluster.serve(1, 2, 3)
     cluster.topic([1, 2, 3])
@@ -279,7 +271,10 @@ def test_a_stale_epoch_is_refused() -> None:
 
 
 def test_who_is_silent_is_fenced_one_after_the_other() -> None:
-    """testHasValidSession, testFindOneStaleBroker, testFenceMultipleBrokers."""
+    """Each session by itself, so that what follows for one is seen for the next.
+
+    Upstream: testHasValidSession, testFindOneStaleBroker.
+    """
     cluster = Controlled(session_timeout_ms=10)
     cluster.serve(1, 2, 3)
     cluster.topic([1, 2, 3], [2, 1, 3])
@@ -304,7 +299,7 @@ def test_who_is_silent_is_fenced_one_after_the_other() -> None:
 
 
 def test_a_controller_that_takes_over_gives_sessions() -> None:
-    """testBrokerContactTimesAreUpdatedOnClusterControlActivation: to those that serve."""
+    """Each broker that serves has a new session, and the others have none."""
     cluster = Controlled()
     cluster.serve(1, 2)
     cluster.register(3)
@@ -340,7 +335,7 @@ def cordoned(cluster: Controlled) -> tuple[UUID, ...]:
 
 
 def test_cordoned_directories_get_no_new_replicas() -> None:
-    """testHandleDirectoriesCordoned: at the levels that know them, and once a broker names them."""
+    """Levels before 30 do not know them, and null changes nothing."""
     cluster = Controlled()
     cluster.serve(1, 2)
     before = len(cluster.appended)

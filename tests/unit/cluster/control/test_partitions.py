@@ -31,7 +31,7 @@ TOPIC = 2
 
 
 def test_a_fenced_broker_leads_nothing() -> None:
-    """testRemoveLeaderships: others lead, in the order of the replicas."""
+    """Others lead, in the order of the replicas."""
     cluster = Controlled()
     cluster.serve(0, 1, 2, 3)
     cluster.topic([0, 1, 2], [1, 2, 3], [2, 3, 0], [0, 2, 1])
@@ -42,7 +42,7 @@ def test_a_fenced_broker_leads_nothing() -> None:
 
 
 def test_eligible_leaders_when_brokers_are_fenced() -> None:
-    """testEligibleLeaderReplicas_{BrokerFence,CleanElection,ShrinkToEmptyIsr}."""
+    """They are the members that left a small ISR, and one that serves is elected without a loss."""
     cluster = Controlled()
     cluster.serve(0, 1, 2, 3)
     cluster.topic([0, 1, 2, 3], min_insync_replicas="3")
@@ -63,7 +63,7 @@ def test_eligible_leaders_when_brokers_are_fenced() -> None:
 
 
 def test_eligible_leaders_after_an_unclean_stop() -> None:
-    """testEligibleLeaderReplicas_UncleanShutdown: the last leader is known, and leads again."""
+    """The last leader is known, and leads again."""
     cluster = Controlled()
     cluster.serve(0, 1, 2, 3)
     cluster.topic([0, 1, 2, 3], min_insync_replicas="3")
@@ -86,7 +86,7 @@ def test_eligible_leaders_after_an_unclean_stop() -> None:
 
 
 def test_eligible_leaders_when_the_isr_shrinks_and_grows() -> None:
-    """testEligibleLeaderReplicas_ShrinkAndExpandIsr."""
+    """They are kept while the ISR is too small, and no longer."""
     cluster = Controlled()
     cluster.serve(0, 1, 2)
     cluster.topic([0, 1, 2], min_insync_replicas="2")
@@ -97,7 +97,7 @@ def test_eligible_leaders_when_the_isr_shrinks_and_grows() -> None:
 
 
 def test_the_smallest_isr_is_at_most_the_replication_factor() -> None:
-    """testEligibleLeaderReplicas_EffectiveMinIsr: of 5 that are wanted, 3 are enough."""
+    """Three are enough if five are wanted."""
     cluster = Controlled()
     cluster.serve(0, 1, 2)
     cluster.topic([0, 1, 2], min_insync_replicas="5")
@@ -108,7 +108,7 @@ def test_the_smallest_isr_is_at_most_the_replication_factor() -> None:
 
 
 def test_another_size_of_the_isr_clears_the_eligible_leaders() -> None:
-    """testElrsRemovedOnMinIsrUpdate, …ShouldNotBumpPartitionEpochIfNoChange."""
+    """A partition without eligible leaders keeps its epoch."""
     cluster = Controlled()
     cluster.serve(0, 1, 2)
     cluster.topic([0, 1, 2], [2, 1, 0], min_insync_replicas="3")
@@ -128,7 +128,7 @@ def test_another_size_of_the_isr_clears_the_eligible_leaders() -> None:
 
 
 def test_a_deleted_topic_has_no_leaders() -> None:
-    """testEligibleLeaderReplicas_DeleteTopic: what follows for its brokers is nothing."""
+    """Nothing follows for its brokers."""
     cluster = Controlled()
     cluster.serve(0, 1)
     topic = cluster.topic([0, 1], min_insync_replicas="2")
@@ -149,7 +149,7 @@ def test_a_deleted_topic_has_no_leaders() -> None:
 
 
 def test_an_isr_shrinks_and_grows() -> None:
-    """testShrinkAndExpandIsr: the answer has the new state; nothing new is no error."""
+    """The answer has the new state; nothing new is no error."""
     cluster = Controlled()
     cluster.serve(0, 1, 2)
     cluster.topic([0, 1, 2])
@@ -189,7 +189,7 @@ def test_an_isr_shrinks_and_grows() -> None:
 def test_the_checks_of_an_isr(
     isr: tuple[int, ...], fields: dict[str, Any], code: ErrorCode
 ) -> None:
-    """testInvalidAlterPartitionRequests, testAlterPartitionHandleUnknownTopicIdOrName."""
+    """The first check that fails is the answer, and nothing is written."""
     cluster = Controlled()
     cluster.serve(0, 1, 2, 3)
     cluster.topic([1, 0, 2])
@@ -204,7 +204,7 @@ def test_the_checks_of_an_isr(
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_who_may_not_be_in_sync(version: int) -> None:
-    """testAlterPartitionShouldReject{FencedBrokers,ShuttingDownBrokers}; nor if not registered."""
+    """A broker that is fenced, shuts down or is not registered."""
     cluster = Controlled()
     cluster.serve(0, 1, 2)
     cluster.topic([0, 1, 2])
@@ -220,7 +220,7 @@ def test_who_may_not_be_in_sync(version: int) -> None:
 
 
 def test_a_follower_that_has_restarted_is_not_in_sync() -> None:
-    """testAlterPartitionShouldRejectBrokersWithStaleEpoch; -1 is not checked (KIP-903)."""
+    """Its epoch must be that of its registration; -1 is not checked (KIP-903)."""
     cluster = Controlled()
     cluster.serve(0, 1)
     cluster.topic([0, 1])
@@ -272,7 +272,7 @@ def test_a_leader_that_has_recovered() -> None:
 
 @pytest.mark.parametrize("is_of_all", [True, False])
 def test_preferred_leaders(*, is_of_all: bool) -> None:
-    """testElectPreferredLeaders: who leads already is named if the request names partitions."""
+    """A leader in its place is named if the request names partitions."""
     cluster = Controlled()
     cluster.serve(0, 1, 2, 3)
     cluster.topic([1, 2, 3], [2, 3, 1], [0, 1, 2])
@@ -301,7 +301,7 @@ def test_preferred_leaders(*, is_of_all: bool) -> None:
 
 
 def test_unclean_leaders_on_request() -> None:
-    """testElectUncleanLeaders_WithoutElr: only without a leader, and if anyone serves."""
+    """An unclean leader is elected where there is none, if any replica serves."""
     cluster = Controlled(has_elr=False)
     cluster.serve(0, 1, 2, 3, 4)
     cluster.topic([0, 1, 2], [2, 3, 4], [0, 2, 1])
@@ -328,7 +328,7 @@ def test_an_unknown_kind_of_election() -> None:
 
 
 def test_a_preferred_election_is_never_unclean() -> None:
-    """testPreferredElectionDoesNotTriggerUncleanElection: also where the topic allows it."""
+    """Not even where the topic allows unclean elections."""
     cluster = Controlled(has_elr=False)
     cluster.serve(1, 2)
     cluster.topic([1, 2])
@@ -341,7 +341,7 @@ def test_a_preferred_election_is_never_unclean() -> None:
 
 
 def test_leaders_are_balanced() -> None:
-    """testBalancePartitionLeaders: preferred ones that are in sync lead again."""
+    """Preferred ones that are in sync lead again."""
     cluster = Controlled()
     cluster.serve(1, 2, 3)
     cluster.topic([1, 2, 3], [2, 3, 1])
@@ -357,7 +357,7 @@ def test_leaders_are_balanced() -> None:
 
 @pytest.mark.parametrize("where", ["topic", "brokers", "controller", "nowhere"])
 def test_unclean_elections_by_setting(where: str) -> None:
-    """testMaybeTriggerUncleanLeaderElectionForLeaderlessPartitions: wherever it is set."""
+    """For the topic, for all brokers or for the controller: a replica out of sync leads."""
     cluster = Controlled(has_elr=False)
     cluster.serve(1, 2)
     cluster.topic([1, 2])
@@ -396,7 +396,7 @@ def listed(cluster: Controlled, *numbers: int) -> dict[int, tuple[Any, ...]]:
 
 
 def test_reassignment() -> None:
-    """testReassignPartitions: begun, listed, complete; the leader that leaves is told so."""
+    """Begun, listed, complete; the leader that leaves learns it."""
     cluster = Controlled()
     cluster.serve(0, 1, 2, 3)
     cluster.topic([1, 2, 3], [3, 2, 1])
@@ -425,7 +425,7 @@ def test_reassignment() -> None:
 
 
 def test_a_reassignment_is_cancelled() -> None:
-    """testCancelReassignPartitions: back to the replicas before; without one it is an error."""
+    """Back to the replicas before; without one it is an error."""
     cluster = Controlled()
     cluster.serve(0, 1, 2, 3, 4)
     cluster.topic([1, 2, 3, 4], [0, 1, 2, 3], [4, 3, 1, 0])
@@ -450,7 +450,7 @@ def test_a_reassignment_is_cancelled() -> None:
 
 
 def test_a_second_reassignment_removes_what_the_first_adds() -> None:
-    """Upstream: testReassignPartitionsHandlesNewReassignmentThatRemovesPreviouslyAddingReplicas."""
+    """The leader that the first has brought leads until the second is complete."""
     cluster = Controlled()
     cluster.serve(0, 1, 2, 3, 4, 5)
     cluster.topic([0, 1])
@@ -487,7 +487,7 @@ def test_a_cancellation_that_would_lose_records() -> None:
 
 
 def test_another_replication_factor_is_refused_if_it_is_not_wanted() -> None:
-    """testAlterPartitionDisallowReplicationFactorChange, and that a cancellation has no effect."""
+    """The target of a reassignment under way counts; a cancellation is always allowed."""
     cluster = Controlled()
     cluster.serve(0, 1, 2, 3)
     cluster.topic([0, 1, 2])
@@ -512,7 +512,7 @@ def assign(cluster: Controlled, broker_id: int, places: dict[tuple[UUID, UUID, i
 
 
 def test_replicas_are_assigned_to_directories() -> None:
-    """testHandleAssignReplicasToDirs: one that is not online is as if it were offline."""
+    """One that is not online is as if it were offline."""
     cluster = Controlled()
     one, two, gone = directory(1), directory(1, 1), directory(1, 2)
     cluster.serve(1, log_dirs=(one, two))
@@ -538,7 +538,7 @@ def test_replicas_are_assigned_to_directories() -> None:
 
 
 def test_directories_are_not_assigned_at_old_levels() -> None:
-    """testHandleAssignReplicasToDirsFailsOnOlderMv; and a stale epoch is refused."""
+    """The request is refused as a whole, as it is for a stale epoch."""
     old = Controlled(level=16)
     old.serve(1)
     request = AssignReplicasToDirsRequest(broker_id=1, broker_epoch=old.epoch(1), directories=())
@@ -552,7 +552,7 @@ def test_directories_are_not_assigned_at_old_levels() -> None:
 
 
 def test_a_directory_fails() -> None:
-    """testHandleDirectoriesOffline: what is in it gets other leaders, once."""
+    """The partitions in it get other leaders, once."""
     cluster = Controlled()
     one, two = directory(1), directory(1, 1)
     cluster.serve(1, log_dirs=(one, two))

@@ -51,7 +51,7 @@ def placed(brokers: Iterable[UsableBroker], count: int, factor: int) -> list[lis
 
 
 def test_a_fenced_broker_is_avoided() -> None:
-    """StripedReplicaPlacerTest.testAvoidFencedReplicaIfPossibleOnSingleRack, testBrokerList."""
+    """It gets nothing while others are left (testAvoidFencedReplicaIfPossibleOnSingleRack)."""
     brokers = [*serving(3), *fenced(1), *serving(0, 4, 2)]
     assert placed(brokers, 5, 4) == [
         [3, 4, 0, 2], [4, 0, 2, 3], [0, 2, 3, 4], [2, 3, 4, 0], [0, 4, 3, 2],
@@ -59,18 +59,18 @@ def test_a_fenced_broker_is_avoided() -> None:
 
 
 def test_one_broker_that_serves_has_all_partitions() -> None:
-    """Upstream: testMultiPartitionTopicPlacementOnSingleUnfencedBroker."""
+    """None goes to one that is fenced (testMultiPartitionTopicPlacementOnSingleUnfencedBroker)."""
     assert placed([*serving(0), *fenced(1)], 3, 1) == [[0], [0], [0]]
 
 
 def test_a_fenced_broker_follows_where_it_has_to() -> None:
-    """testPlacementOnFencedReplicaOnSingleRack: it never leads."""
+    """It never leads (testPlacementOnFencedReplicaOnSingleRack)."""
     brokers = [*serving(3), *fenced(1), *serving(2)]
     assert placed(brokers, 4, 3) == [[3, 2, 1], [2, 3, 1], [3, 2, 1], [2, 3, 1]]
 
 
 def test_racks_take_turns() -> None:
-    """testRackListWithMultipleRacks: different racks lead, and each has a replica."""
+    """Different racks lead, and each has a replica (testRackListWithMultipleRacks)."""
     brokers = [
         *serving(11, 10, rack="1"), *serving(30, 31, rack="3"), *serving(21, rack="2"),
         *fenced(20, rack="2"),
@@ -79,7 +79,7 @@ def test_racks_take_turns() -> None:
 
 
 def test_racks_without_a_broker_that_serves_do_not_lead() -> None:
-    """Upstream: testRackListWithInvalidRacks."""
+    """They have followers only (testRackListWithInvalidRacks)."""
     brokers = [
         *serving(11, 10, rack="1"), *fenced(30, 31, rack="3"), *fenced(20, 21, rack="2"),
         *serving(41, rack="4"), *fenced(40, rack="4"),
@@ -88,7 +88,7 @@ def test_racks_without_a_broker_that_serves_do_not_lead() -> None:
 
 
 def test_leaders_and_followers_are_spread() -> None:
-    """testSuccessfulPlacement, testEvenDistribution: all pairs of four brokers, about equally."""
+    """All pairs of four brokers, about equally (testSuccessfulPlacement, testEvenDistribution)."""
     assert placed(serving(0, 3, 2, 1), 5, 3) == [
         [2, 3, 0], [3, 0, 1], [0, 1, 2], [1, 2, 3], [1, 0, 2],
     ]  # fmt: skip

@@ -45,7 +45,7 @@ def names(cluster: Controlled, since: int) -> list[str]:
 
 
 def test_a_topic_is_made_of_its_records() -> None:
-    """testCreateTopics: only with enough brokers, and not twice."""
+    """It needs enough brokers, and its name may not be taken."""
     cluster = Controlled()
     [result] = cluster.create(wanted("foo", -1, -1))
     assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
@@ -69,7 +69,7 @@ def test_a_topic_is_made_of_its_records() -> None:
 
 
 def test_only_replicas_that_serve_are_in_sync() -> None:
-    """testCreateTopicsISRInvariants: not those that are fenced or shut down."""
+    """Replicas that are fenced or shut down are not in sync from the beginning."""
     cluster = Controlled()
     cluster.serve(0, 1, 2)
     cluster.topic([1, 0], name="led")
@@ -106,12 +106,7 @@ def test_only_replicas_that_serve_are_in_sync() -> None:
     ],
 )
 def test_a_topic_that_is_refused(topic: Any, code: ErrorCode) -> None:
-    """Nothing is written for it; a dry run says the same.
-
-    Upstream: testValidateNewTopicNames, testTopicNameCollision, testCreateTopicWithCollisionChars,
-    testValidate{Good,Bad}ManualPartitionAssignments, testManualPartitionAssignmentOnAllFenced…,
-    testInvalidCreateTopicsWithValidateOnlyFlag.
-    """
+    """Nothing is written for it; a dry run says the same."""
     cluster = Controlled()
     cluster.serve(0, 1)
     cluster.register(2)
@@ -148,7 +143,7 @@ def test_manual_assignments_are_numbered_from_zero() -> None:
 
 
 def test_settings_come_before_the_partitions() -> None:
-    """testCreateTopicsWithConfigs: and the answer has all settings, with their source."""
+    """The answer has all settings, with their source."""
     cluster = Controlled()
     cluster.serve(0)
     cluster.configure(BROKER, "", ("min.insync.replicas", 0, "1"))
@@ -180,7 +175,7 @@ def test_names_that_collide_in_one_request() -> None:
 
 
 def test_a_request_for_too_many_partitions() -> None:
-    """testExcessiveNumberOfTopicsCannotBeCreated{,WithAssignments}: none of them is made."""
+    """None of them is made."""
     cluster = Controlled()
     cluster.serve(0)
     topics = (wanted("foo", 5000, 1), wanted("bar", 5000, 1), wanted("baz", -1, 1))
@@ -195,7 +190,7 @@ def test_a_request_for_too_many_partitions() -> None:
 
 
 def test_a_dry_run_makes_nothing() -> None:
-    """Upstream: testCreateTopicsWithValidateOnlyFlag."""
+    """The answer is as if it were made."""
     cluster = Controlled()
     cluster.serve(0)
     [result] = cluster.create(wanted("foo", 3, 1), validate_only=True)
@@ -220,7 +215,7 @@ def grow(
 
 
 def test_topics_grow() -> None:
-    """testCreatePartitions: with the topic's replication factor, in the order of the numbers."""
+    """With the topic's replication factor, in the order of the numbers."""
     cluster = Controlled()
     cluster.serve(0, 1)
     cluster.topic([0, 1])
@@ -250,7 +245,7 @@ def test_topics_grow() -> None:
 def test_growth_that_is_refused(
     name: str, count: int, assignments: list[list[int]] | None, code: ErrorCode
 ) -> None:
-    """testCreatePartitions{,ISRInvariants,FailsWithManualAssignmentWithAllFenced}."""
+    """The topic keeps its partitions, and an assignment that fits is taken."""
     cluster = Controlled()
     cluster.serve(0, 1)
     cluster.register(2)
@@ -262,7 +257,7 @@ def test_growth_that_is_refused(
 
 
 def test_nothing_grows_while_no_broker_serves() -> None:
-    """Upstream: testCreatePartitionsFailsWhenAllBrokersAreFencedOrInControlledShutdown."""
+    """All of them are fenced or shut down, so that nobody could lead."""
     cluster = Controlled()
     cluster.serve(0, 1)
     cluster.topic([0, 1], [1, 0])
@@ -276,7 +271,7 @@ def test_nothing_grows_while_no_broker_serves() -> None:
 
 
 def test_topics_are_deleted_by_name_and_by_id() -> None:
-    """testDeleteTopics: each by itself; a topic that is named in two ways stays."""
+    """Each by itself; a topic that is named in two ways stays."""
     cluster = Controlled()
     cluster.serve(0)
     ids = {each: cluster.topic([0], name=each).topic_id for each in ("a", "b", "c", "d")}
