@@ -47,7 +47,6 @@ from tailrace.handlers.fetch_sessions import (
     FetchContext,
     WantedPartition,
     count_of,
-    replica_id_of,
 )
 from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import LeaderEpoch, Offset, TopicPartition
@@ -192,7 +191,10 @@ class _Reading:
         self._request = request
         self._context = context
         self._version = version
-        replica_id = replica_id_of(request)
+        # As `replica_id_of`, without the call: every small fetch of a consumer would pay for it.
+        replica_id = request.replica_id
+        if replica_id == CONSUMER:
+            replica_id = request.replica_state.replica_id
         is_consumer = replica_id == CONSUMER
         self._follower_id = None if is_consumer or replica_id < 0 else replica_id
         """The broker that asks as a follower; None: no broker does."""
