@@ -26,6 +26,7 @@ ROWS = {
     "AlterPartitionManagerTest": 17,
     "AssignmentsManagerTest": 14,
     "BrokerLifecycleManagerTest": 9,
+    "BrokerRegistrationTrackerTest": 5,
     "BufferPoolTest": 13,
     "BuiltInPartitionerTest": 4,
     "ClassicGroupTest": 57,
