@@ -111,6 +111,8 @@ ROWS = {
     "RangeAssignorTest": 14,
     "RecordAccumulatorTest": 34,
     "RemoveMembersFromConsumerGroupHandlerTest": 6,
+    "ReplicaFetcherThreadTest": 11,
+    "ReplicaManagerTest": 84,
     "ReplicationControlManagerTest": 58,
     "RoundRobinAssignorTest": 13,
     "RoundRobinPartitionerTest": 3,
