@@ -22,6 +22,9 @@ def describe() -> str:
         "",
         "The requests that a Tailrace broker takes. Made from the tables in `tailrace.protocol`.",
         "",
+        "What is not done counts for `process.roles=broker,controller`.",
+        "With `process.roles=broker` requests that change the cluster go to Kafka's controllers.",
+        "",
         "| API | Key | Versions | Flexible since |",
         "|---|---|---|---|",
     ]

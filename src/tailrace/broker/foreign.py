@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _GROUPS: Final = {
-    "this broker is its own controller": (
+    "they are for controllers, which are Apache Kafka's where there are several": (
         "controller.quorum.append.linger.ms controller.quorum.auto.join.enable "
         "controller.quorum.election.backoff.max.ms "
         "controller.quorum.election.timeout.ms "
@@ -23,7 +23,7 @@ _GROUPS: Final = {
         "internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes "
         "internal.metadata.max.batch.size.in.bytes internal.metadata.max.fetch.size.in.bytes"
     ),
-    "a single broker has no followers and no leader to elect": (
+    "leaders are elected by controllers, and followers have other settings": (
         "auto.leader.rebalance.enable leader.imbalance.check.interval.seconds "
         "leader.imbalance.per.broker.percentage unclean.leader.election.interval.ms "
         "controlled.shutdown.max.retries "

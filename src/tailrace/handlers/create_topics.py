@@ -11,7 +11,8 @@ Behaviour: each topic is created or refused on its own. -1 partitions and -1 rep
 After a crash: a topic that was answered has all of its partitions and settings; else it has them,
     or does not exist.
 Version notes: from v5 the response has the effective settings.
-Not done: replica assignments other than this one broker (INVALID_REPLICA_ASSIGNMENT); policies.
+Not done: replica assignments other than this one node (INVALID_REPLICA_ASSIGNMENT), except by
+    controllers elsewhere (`process.roles=broker`); policies.
 """
 
 from collections import Counter
