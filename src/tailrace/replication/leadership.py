@@ -140,7 +140,10 @@ class Leadership:
         if state.partition_epoch <= self.partition_epoch:
             return False
         is_new_epoch = state.leader_epoch > self.epoch
-        is_new_leader = self.epoch < 0
+        # Between two images another broker may have led, in whose epoch followers have cut their
+        # logs: what they had in the epoch before is not what they have. Kafka forgets it too where
+        # it has seen that image.
+        is_new_leader = self.epoch < 0 or state.leader_epoch > self.epoch + 1
         others = [each for each in state.replicas if each != self._node_id]
         self.followers = {each: self.followers.get(each) or Follower() for each in others}
         # Without those that a reassignment adds: until its end the topic has its old factor.

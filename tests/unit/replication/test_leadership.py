@@ -288,6 +288,22 @@ def test_a_new_member_has_the_whole_lag_to_fetch(cluster: Cluster) -> None:
     assert cluster.shrink() is not None
 
 
+@pytest.mark.parametrize(("epoch", "watermark"), [(6, 10), (7, 5)])
+def test_followers_of_another_leader_count_from_their_next_fetch(
+    cluster: Cluster, epoch: int, watermark: int
+) -> None:
+    """They have cut their logs to its own, if another broker has led between two images."""
+    cluster.lead()
+    cluster.append(10)
+    cluster.fetch(SECOND, 5)
+    cluster.fetch(THIRD, 10)
+    cluster.lead(epoch=epoch, partition_epoch=20)
+    cluster.fetch(SECOND, 10)
+    assert cluster.watermark == watermark
+    cluster.fetch(THIRD, 10)
+    assert cluster.watermark == 10
+
+
 @pytest.mark.parametrize("code", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA])
 def test_a_change_that_was_not_made_is_undone(cluster: Cluster, code: ErrorCode) -> None:
     """The controller says that none has made it: the old ISR counts, and it is tried again."""
