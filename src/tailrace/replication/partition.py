@@ -52,6 +52,8 @@ from tailrace.storage.verification import VerificationGuard
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from tailrace.protocol.metadata_records import PartitionRecord
 
 T = TypeVar("T")
@@ -127,6 +129,8 @@ class Partition:
         self.is_leader = cluster is None
         self.leader_id = NO_LEADER
         """The leader as the newest state has it; -1: it has none."""
+        self.topic_id: UUID | None = None
+        """The topic as the newest state has it; None: there was no state."""
         self.leadership: Leadership | None = None
         """The followers, as their leader knows them; None: there are none, or it follows itself."""
         self._cluster = cluster
@@ -165,7 +169,7 @@ class Partition:
         if state.partition_epoch <= self.partition_epoch:
             return False
         is_new = not self.is_leader or state.leader_epoch > self.leader_epoch
-        self.is_leader, self.leader_id = True, state.leader
+        self.is_leader, self.leader_id, self.topic_id = True, state.leader, state.topic_id
         self.leader_epoch = LeaderEpoch(state.leader_epoch)
         self.partition_epoch = state.partition_epoch
         if is_new:
@@ -197,7 +201,8 @@ class Partition:
             return False
         is_new = self.partition_epoch < 0 or state.leader_epoch > self.leader_epoch
         was_leader, self.is_leader, self.leadership = self.is_leader, False, None
-        self.leader_id, self.partition_epoch = state.leader, state.partition_epoch
+        self.leader_id, self.topic_id = state.leader, state.topic_id
+        self.partition_epoch = state.partition_epoch
         self.leader_epoch = LeaderEpoch(state.leader_epoch)
         if was_leader:
             self.end(self._not_leader())

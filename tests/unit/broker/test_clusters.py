@@ -1,9 +1,12 @@
 """Brokers of one cluster: who leads, who follows, and what is acknowledged."""
 
+from tailrace.model import Offset
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import batch, fetch, fetch_request, produce
-from tests.unit.broker.clusters import running_cluster
+from tests.unit.broker.clusters import T_0, running_cluster
 
 
 async def test_a_broker_joins_and_leaves_a_cluster(outside: Outside) -> None:
@@ -41,3 +44,19 @@ async def test_another_replica_leads_after_a_kill(outside: Outside) -> None:
         await cluster.start(1)
         await cluster.controller.until(lambda _: set(cluster.state().isr) == {1, 2, 3})
         assert {cluster.end(each) for each in (1, 2, 3)} == {2}
+
+
+async def test_a_deleted_topic_changes_no_isr_of_its_successor(outside: Outside) -> None:
+    """A change that its partition proposes late is of the old topic, whatever has its name now."""
+    async with running_cluster(outside, 1, 2) as cluster:
+        await cluster.add_topic(replicas=(1, 2))
+        before = cluster.brokers[1].replicas.find(T_0)
+        delete = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+        cluster.controller.do(ApiKey.DELETE_TOPICS, delete)
+        await cluster.add_topic(replicas=(1, 2))
+        await cluster.until(lambda: cluster.brokers[1].replicas.get(T_0) is not before)
+        # It has led in the epochs of the new one, and knows of no fetch since.
+        before.log.positions.log_end = Offset(1)
+        before.check_followers(outside.clock.now_ms() + 60_000)
+        await outside.pass_time(1)
+        assert (cluster.state().isr, cluster.state().partition_epoch) == ((1, 2), 0)

@@ -373,9 +373,10 @@ class Membership:
             await self.replicas.check_followers(self._runtime.clock.now_ms())
 
     def _propose(self, partition: Partition, change: IsrChange) -> None:
-        topic = self.cluster.image.topics.get(partition.name.topic)
-        if topic is None:
-            return  # It was deleted, and the partition goes with the next step.
+        # Not the topic that has the name now: its partition may be in the same epochs, and would
+        # get the ISR of one that was deleted, with a member that does not have its records.
+        topic_id = partition.topic_id
+        assert topic_id is not None, "a leader has a state"
         clock = self._runtime.clock
 
         def answered(answer: IsrAnswer) -> None:
@@ -390,7 +391,7 @@ class Membership:
             elif partition.reject(change, answer, now_ms=clock.now_ms()) is Rejection.AGAIN:
                 self._propose(partition, change)
 
-        self._isr_changes.submit(partition.name, topic.topic_id, change, answered=answered)
+        self._isr_changes.submit(partition.name, topic_id, change, answered=answered)
 
     # -- stop ---------------------------------------------------------------------------------
 
