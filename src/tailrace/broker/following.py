@@ -58,6 +58,7 @@ from tailrace.replication.partition import Partition
 from tailrace.replication.waiting import Signal
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.system import Runtime
+from tailrace.storage.cleaner.worker import LogCleaner
 from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.manager import LogManager, is_shortage
 from tailrace.storage.shrink import DeviceSteps, restart, truncation
@@ -78,6 +79,9 @@ session grows by the next requests, which do not wait at the leader."""
 
 _WITH_IDS: Final = 13
 """The first version of Fetch that names topics by their ids, as every broker of a quorum takes."""
+
+CUT_CHECK_S: Final = 0.01
+"""Interval at which a cut checks whether compaction or retention has released the log."""
 
 _IDLE_S: Final = 3600.0
 """Wait without anything to fetch; `follow` ends it."""
@@ -163,6 +167,7 @@ class _Shared(NamedTuple):
     runtime: Runtime
     logs: LogManager
     flushes: Flushes
+    cleaner: LogCleaner
     node_id: int
     broker_epoch: Callable[[], int]
     is_durable: bool
@@ -180,6 +185,7 @@ class Following:
         *,
         logs: LogManager,
         flushes: Flushes,
+        cleaner: LogCleaner,
         node_id: int,
         broker_epoch: Callable[[], int],
         is_durable: bool,
@@ -196,7 +202,7 @@ class Following:
         )
         self._totals = _Totals()
         self._shared = _Shared(
-            client, config, runtime, logs, flushes, node_id, broker_epoch, is_durable,
+            client, config, runtime, logs, flushes, cleaner, node_id, broker_epoch, is_durable,
             self._totals,
         )  # fmt: skip
         self._fetchers: dict[int, _Fetcher] = {}
@@ -558,6 +564,8 @@ class _Fetcher:
             await self._checkpoint_cuts()
             if not self._is_current(followed) or followed.name not in self.active:
                 return None
+            if partition.log is not log:
+                return None  # It has moved, and its copy is asked for.
             size = append_fetched(
                 log, fetched, asked=position_of(log), epoch=followed.epoch, now_ms=now_ms
             )
@@ -654,6 +662,26 @@ class _Fetcher:
         Raises:
             OSError: as `steps`.
         """
+        log, cleaner = followed.partition.log, self._shared.cleaner
+        # As in Kafka: compaction would put segments back that are cut, from what it has read of
+        # them before, and retention would find files gone, and take that for a failed device.
+        cleaner.pause(followed.name)
+        try:
+            # Neither has an event to wait for.
+            while cleaner.is_cleaning(followed.name) or log.is_shrinking:  # noqa: ASYNC110
+                await asyncio.sleep(CUT_CHECK_S)
+            # It may lead by now, be deleted, or have moved to another directory.
+            if self._is_current(followed) and followed.partition.log is log:
+                log.is_shrinking = True
+                try:
+                    await self._take_steps(followed, steps)
+                finally:
+                    log.is_shrinking = False
+        finally:
+            cleaner.resume(followed.name)
+        self._changed[followed.name] = None
+
+    async def _take_steps(self, followed: _Followed, steps: DeviceSteps) -> None:
         partition = followed.partition
         error: OSError | None = None
         home = self._shared.logs.home_of(partition.log)
@@ -670,7 +698,6 @@ class _Fetcher:
                 # A leader of a newer epoch may have what the rest would remove.
                 steps.close()
                 break
-        self._changed[followed.name] = None
 
     async def _checkpoint_cuts(self) -> None:
         """Write the checkpoints of the directories in which logs were cut: once for all."""

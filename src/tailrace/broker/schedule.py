@@ -255,15 +255,18 @@ class Housekeeping:
         (old,) = found
         # The segments must not be compacted while they are renamed.
         self._cleaner.pause(log.partition)
+        # Nor cut: a follower may have to begin its log again meanwhile.
+        log.is_shrinking = True
         try:
             error = await self._threads.run(lambda: _attempt(old.rename))
+            # The topic may have been deleted while the thread renamed its files.
+            if self._logs.is_in_service(log):
+                self._logs.guard(self._directory, old.finish)
+                if error is not None:
+                    self._logs.settle(self._directory, error)
         finally:
+            log.is_shrinking = False
             self._cleaner.resume(log.partition)
-        # The topic may have been deleted while the thread renamed its files.
-        if self._logs.is_in_service(log):
-            self._logs.guard(self._directory, old.finish)
-            if error is not None:
-                self._logs.settle(self._directory, error)
 
     async def remove_due(self) -> None:
         """Delete files that left service long enough ago."""
@@ -303,4 +306,6 @@ def _may_shrink(log: Log) -> bool:
         log.check_usable()
     except StorageError:
         return False  # It failed before, and that was logged.
+    if log.is_shrinking:
+        return False  # A follower cuts it; the next run looks again.
     return log.config.is_deleted_from or log.start_offset > log.segments.first.base_offset

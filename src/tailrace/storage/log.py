@@ -98,6 +98,9 @@ class Log:
         self.is_leaving = False
         """Whether the folder is being renamed by a move. A file that another thread does not find
         then is no failure of the device."""
+        self.is_shrinking = False
+        """Whether retention or a follower's cut is removing segments, with steps on threads: one at
+        a time, or each would find files gone that the other has renamed."""
         self._jitter_ms = pick_jitter_ms(config, folder.chance)
         self._is_roll_due = False
         self._failure: str | None = None

@@ -35,6 +35,7 @@ from tailrace.protocol.messages.list_offsets import (
 )
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.partition import Partition
+from tailrace.storage.cleaner.worker import CleanerConfig, LogCleaner
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.storage.positions import ReadLimit
@@ -309,6 +310,8 @@ class Follower:
     def __init__(self, outside: Outside, *, is_durable: bool = False, **given: int) -> None:
         self.outside = outside
         self.manager = manager(outside.files)
+        limits = CleanerConfig(map_bytes_max=2**20, io_bytes_per_second=float("inf"))
+        self.cleaner = LogCleaner(self.manager, limits, outside.clock)
         self.partitions: dict[TopicPartition, Partition] = {}
         self.following = Following(
             ClientConfig(),
@@ -316,6 +319,7 @@ class Follower:
             outside.runtime,
             logs=self.manager,
             flushes=Flushes(self.manager, outside.threads),
+            cleaner=self.cleaner,
             node_id=FOLLOWER,
             broker_epoch=lambda: BROKER_EPOCH,
             is_durable=is_durable,

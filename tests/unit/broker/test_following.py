@@ -1,11 +1,13 @@
 """Partitions that a broker follows, against a scripted leader."""
 
+import asyncio
 import errno
 import logging
 from collections.abc import Iterator
 
 import pytest
 
+from tailrace.broker.schedule import Housekeeping
 from tailrace.client.nodes import Node
 from tailrace.model import LeaderEpoch
 from tailrace.protocol.errors import ErrorCode
@@ -15,6 +17,7 @@ from tailrace.protocol.messages.fetch import (
     FetchResponse,
 )
 from tailrace.replication.waiting import Signal
+from tailrace.storage.cleaner.passes import CleaningAbortedError
 from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import DiskFault, Outside
 from tailrace.values import replace
@@ -825,6 +828,53 @@ async def test_a_cut_that_the_device_refuses_takes_the_directory_out_of_service(
     await outside.pass_time(2)
     assert follower.manager.directories[0].failure is not None
     assert follower.following.statistics().failed_count == 1
+
+
+async def test_a_cut_waits_for_retention(
+    outside: Outside, leader: ScriptedLeader, follower: Follower
+) -> None:
+    """A log that begins again while old segments are renamed is no failure of the directory."""
+    follower.partition(segment_bytes=300, retention_bytes=1)
+    leader.write(*(b"new" for _ in range(12)))
+    raise_log_start_of(leader, 11)
+    follower.write(*(b"old" * 20 for _ in range(9)))
+    follower.log().advance_high_watermark(9)
+    outside.threads.seconds_per_run = 1.0
+    jobs = Housekeeping(
+        follower.manager,
+        follower.manager.directories[0],
+        threads=outside.threads,
+        clock=outside.clock,
+        cleaner=follower.cleaner,
+    )
+    retention = asyncio.ensure_future(jobs.delete_old_segments())
+    await outside.pass_time(SOON_S)
+    follower.follow(leader)
+    await outside.pass_time(10)
+    await retention
+    assert follower.manager.directories[0].failure is None
+    assert content(follower.log()) == content(leader.logs[place()])
+
+
+async def test_a_cut_waits_for_the_cleaner(
+    outside: Outside, leader: ScriptedLeader, follower: Follower
+) -> None:
+    """Its round is aborted: it would put back what was cut."""
+    follower.partition(segment_bytes=300, cleanup_policy="compact", min_cleanable_dirty_ratio=0.0)
+    leader.write(b"a")
+    leader.lead(epoch=1)
+    follower.write(b"a", *(b"lost" * 20 for _ in range(9)))
+    follower.log().advance_high_watermark(10)
+    job = follower.cleaner.next_job()
+    assert job is not None
+    follower.follow(leader, epoch=1)
+    await outside.pass_time(SOON_S)
+    assert follower.log().end_offset == 10
+    with pytest.raises(CleaningAbortedError) as aborted:
+        job.map_keys()
+    job.finish(aborted.value)
+    await outside.pass_time(SOON_S)
+    assert content(follower.log()) == content(leader.logs[place()])
 
 
 async def test_a_partition_that_leads_meanwhile_is_cut_no_further(

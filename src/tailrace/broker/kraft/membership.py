@@ -261,6 +261,7 @@ class Membership:
             self._runtime,
             logs=self._logs,
             flushes=broker.flushes,
+            cleaner=broker.cleaner,
             node_id=config.node_id,
             broker_epoch=self._broker_epoch,
             is_durable=config.is_durable,
