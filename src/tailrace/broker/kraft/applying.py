@@ -28,6 +28,7 @@ from tailrace.cluster.metadata.image import (
     MetadataImage,
 )
 from tailrace.cluster.state import FollowedCluster
+from tailrace.errors import StorageError
 from tailrace.replication.partition import Partition
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.slices import Slices
@@ -73,6 +74,8 @@ class Applying:
         self._runtime = runtime
         self._published: _Published | None = None
         self._news = asyncio.Event()
+        self._gone: asyncio.Queue[Topic] = asyncio.Queue()
+        """Deleted topics that groups have not forgotten yet."""
         broker.replicas.on_followed = self._fetch
         broker.replicas.on_placed = self._report_directory
 
@@ -86,12 +89,27 @@ class Applying:
 
     async def run(self) -> None:
         """Apply images until cancelled."""
+        forgetting = asyncio.ensure_future(self._forget_gone())
+        try:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                published, self._published = self._published, None
+                if published is not None:
+                    await self._apply(published)
+        finally:
+            forgetting.cancel()
+
+    async def _forget_gone(self) -> None:
+        # Beside the images: tombstones wait for the replicas of each group's partition, and may get
+        # them only by the next image. Kafka's publisher waits for all groups, up to five seconds.
         while True:
-            await self._news.wait()
-            self._news.clear()
-            published, self._published = self._published, None
-            if published is not None:
-                await self._apply(published)
+            topic = await self._gone.get()
+            try:
+                await self._broker.forget_topic(topic)
+            except Exception:
+                # As offsets in partitions that are not active: they stay until they expire.
+                logger.exception("offsets_not_deleted topic=%s", topic.name)
 
     async def _apply(self, published: _Published) -> None:
         broker, cluster = self._broker, self._broker.cluster
@@ -105,6 +123,7 @@ class Applying:
             # A log that is being made would appear after its partition is gone.
             await broker.replicas.new_logs.forget(name)
         # In one step: another topic of the same name must not be found with the old log.
+        homes = [broker.logs.directory_of(name) for name in changes.removed]
         rests = [
             broker.replicas.close(name, unique_id=self._new_id().hex) for name in changes.removed
         ]
@@ -112,7 +131,11 @@ class Applying:
         cluster.publish(image, change, offset=offset)
         gone = _gone(shown, cluster.image, change)
         if rests:
-            await self._runtime.threads.run(lambda: _do_all(rests))
+            refused = await self._runtime.threads.run(lambda: _do_all(rests))
+            for home, error in zip(homes, refused, strict=True):
+                # The folder stays, and the next start sets it aside. The other directories serve.
+                if error is not None and home is not None:
+                    broker.logs.settle(home, error)
         await self._configure(change, slices)
         broker.following.stop(each.name for each in changes.led)
         for each in (*changes.led, *changes.followed):
@@ -123,7 +146,7 @@ class Applying:
         for topic in gone:
             # Offsets are kept by the topic's name, which may be in use again.
             if topic.name not in cluster.image.topics:
-                await broker.forget_topic(topic)
+                self._gone.put_nowait(topic)
 
     def assign(self, replica: AssignedReplica) -> None:
         """Lead or follow a partition as the shown image says."""
@@ -204,6 +227,16 @@ def _gone(before: ClusterImage, after: ClusterImage, change: ImageChange) -> lis
     return [each for each in known if each is not None and after.topic_by_id(each.topic_id) is None]
 
 
-def _do_all(rests: Iterable[Callable[[], None]]) -> None:
+def _do_all(rests: Iterable[Callable[[], None]]) -> list[OSError | None]:
+    """Call each; the error of the device for each, or None."""
+    errors: list[OSError | None] = []
     for rest in rests:
-        rest()
+        try:
+            rest()
+        except StorageError as error:
+            # The cause tells a full disk.
+            cause = error.__cause__
+            errors.append(cause if isinstance(cause, OSError) else error)
+        else:
+            errors.append(None)
+    return errors
