@@ -25,7 +25,7 @@ from compat.report import Report
 from tailrace.client.admin import Admin, NewTopic
 from tailrace.client.nodes import Node
 from tailrace.client.reader import PartitionDescription
-from tailrace.errors import TailraceError
+from tailrace.errors import RetriableError, TailraceError
 
 KAFKAS_ID = 2
 IDS = (1, KAFKAS_ID, 3)
@@ -133,6 +133,11 @@ class _Cluster:
         """The partitions of the topic, as a broker has them."""
         with Admin(bootstrap_servers=self.bootstrap_servers) as admin:
             described = admin.describe_topics([TOPIC])[TOPIC]
+            limit = time.monotonic() + SYNC_SECONDS_MAX
+            # The broker that is asked may not have the newest image yet.
+            while isinstance(described, RetriableError) and time.monotonic() < limit:
+                time.sleep(0.1)
+                described = admin.describe_topics([TOPIC])[TOPIC]
         if isinstance(described, TailraceError):
             raise described
         return described.partitions
