@@ -68,6 +68,7 @@ from tailrace.replication.leadership import NotReplicaError
 from tailrace.replication.partition import Partition
 from tailrace.replication.read_replicas import nearest_replica
 from tailrace.replication.waiting import Signal, Watched
+from tailrace.runtime.clock import elapsed_ms
 from tailrace.runtime.files import without_waiting
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.steps import run_eagerly
@@ -423,7 +424,7 @@ class _Reading:
                 offset=Offset(wanted.fetch_offset),
                 log_start=Offset(wanted.log_start_offset),
                 log_end=log_end,
-                now_ms=self._services.clock.now_ms(),
+                now_ms=elapsed_ms(self._services.clock),
             )
         positions = partition.log.positions
         return found._replace(

@@ -37,7 +37,7 @@ from tailrace.replication.leadership import (
     Rejection,
 )
 from tailrace.replication.waiting import OffsetWaits, Watched
-from tailrace.runtime.clock import Clock
+from tailrace.runtime.clock import Clock, elapsed_ms
 from tailrace.runtime.files import CutMeanwhileError
 from tailrace.storage.appends import PlannedAppend
 from tailrace.storage.checked_appends import CheckedBatches, append_checked
@@ -107,7 +107,12 @@ class ClusterView:
 
 
 class Partition:
-    """One partition that this broker leads or follows."""
+    """One partition that this broker leads or follows.
+
+    The lag of followers is measured by `elapsed_ms`, and every `now_ms` but those of appends is of
+    it. Kafka takes the time of day: when that is set, all followers leave the ISR, or one that does
+    not fetch stays in it until the time is back.
+    """
 
     def __init__(
         self,
@@ -444,7 +449,6 @@ class Partition:
                 guard=guard,
                 raises_epoch=raises_epoch,
             ),
-            now_ms,
         )
 
     def append_planned(
@@ -455,7 +459,6 @@ class Partition:
             lambda: self.log.append_planned(
                 planned, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard
             ),
-            now_ms,
         )
 
     def append_built(
@@ -476,7 +479,6 @@ class Partition:
                 guard=guard,
                 raises_epoch=raises_epoch,
             ),
-            now_ms,
         )
 
     def append_checked(self, batches: CheckedBatches, *, now_ms: int) -> bool:
@@ -490,10 +492,10 @@ class Partition:
         except (TailraceError, OSError):
             return False
         if is_done:
-            self._note_appended(now_ms)
+            self._note_appended()
         return is_done
 
-    def _append(self, append: Callable[[], LogAppendInfo], now_ms: int) -> LogAppendInfo:
+    def _append(self, append: Callable[[], LogAppendInfo]) -> LogAppendInfo:
         # Asked again here, where the append is: who led when a request came may follow by now.
         if not self.is_leader:
             raise self._not_leader()
@@ -502,16 +504,18 @@ class Partition:
         except OSError as error:
             self.failed(error)
             raise
-        self._note_appended(now_ms)
+        self._note_appended()
         return appended
 
-    def _note_appended(self, now_ms: int) -> None:
+    def _note_appended(self) -> None:
         if self.leadership is None:
             # Nobody else has to have it, so what is appended is committed.
             self.log.advance_high_watermark(self.log.end_offset)
         else:
-            # It moves when they fetch; at once where this leader is the ISR.
-            self.move_watermark(now_ms)
+            assert self._cluster is not None
+            # It moves when they fetch; at once where this leader is the ISR. Not the time of the
+            # append, which is that of day.
+            self.move_watermark(elapsed_ms(self._cluster.clock))
         self._note_room()
         # Followers read up to the log end.
         self.appended.changed()

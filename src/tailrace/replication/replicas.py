@@ -19,6 +19,7 @@ from tailrace.replication.partition import (
     Partition,
     UnknownPartitionError,
 )
+from tailrace.runtime.clock import elapsed_ms
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.threads import Threads
 from tailrace.storage.config import LogConfig
@@ -228,7 +229,7 @@ class Replicas:
 
     def _take(self, cluster: ClusterView, partition: Partition, state: "PartitionRecord") -> None:
         if state.leader == cluster.node_id:
-            if partition.lead(state, now_ms=cluster.clock.now_ms()):
+            if partition.lead(state, now_ms=elapsed_ms(cluster.clock)):
                 logger.info(
                     "leadership_begun partition=%s leader_epoch=%d offset=%d isr=%s",
                     partition.name, state.leader_epoch, partition.log.end_offset,
@@ -334,7 +335,7 @@ class Replicas:
             self.on_compaction_end(partition.log.partition)
         if self._cluster is not None and partition.is_leader:
             # `min.insync.replicas` may be lower.
-            partition.move_watermark(self._cluster.clock.now_ms())
+            partition.move_watermark(elapsed_ms(self._cluster.clock))
 
     def set_offline(self, name: TopicPartition, reason: str) -> None:
         """Answer requests for a partition with a storage error from now on, waiting ones too."""

@@ -38,6 +38,11 @@ class Clock(Protocol):
         ...
 
 
+def elapsed_ms(clock: Clock) -> int:
+    """Milliseconds since an arbitrary moment; unlike the time of day nobody can set it."""
+    return int(clock.monotonic_s() * 1000)
+
+
 class SystemClock:
     """The machine's own clock."""
 

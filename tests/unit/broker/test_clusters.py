@@ -4,6 +4,7 @@ from tailrace.model import Offset
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tailrace.runtime.clock import elapsed_ms
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import batch, fetch, fetch_request, produce
 from tests.unit.broker.clusters import T_0, running_cluster
@@ -57,6 +58,20 @@ async def test_a_deleted_topic_changes_no_isr_of_its_successor(outside: Outside)
         await cluster.until(lambda: cluster.brokers[1].replicas.get(T_0) is not before)
         # It has led in the epochs of the new one, and knows of no fetch since.
         before.log.positions.log_end = Offset(1)
-        before.check_followers(outside.clock.now_ms() + 60_000)
+        before.check_followers(elapsed_ms(outside.clock) + 60_000)
         await outside.pass_time(1)
         assert (cluster.state().isr, cluster.state().partition_epoch) == ((1, 2), 0)
+
+
+async def test_a_clock_that_is_set_back_keeps_no_member_in_the_isr(outside: Outside) -> None:
+    """A follower that does not fetch leaves it by the time that passes, before it is fenced."""
+    async with running_cluster(outside, 2) as cluster:
+        await cluster.start(1, {"replica.lag.time.max.ms": "4000"})
+        await cluster.add_topic(replicas=(1, 2))
+        cluster.kill(2)
+        partition = cluster.brokers[1].replicas.find(T_0)
+        partition.append(memoryview(bytearray(batch(b"a"))), now_ms=outside.clock.now_ms())
+        outside.clock.set(outside.clock.now_ms() - 3_600_000)
+        await outside.pass_time(7)
+        assert cluster.state().isr == (1,)
+        assert cluster.watermark(1) == 1

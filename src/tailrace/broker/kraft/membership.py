@@ -52,6 +52,7 @@ from tailrace.protocol.messages.describe_cluster import (
 from tailrace.replication.leadership import IsrChange, Rejection
 from tailrace.replication.partition import ClusterView, Partition
 from tailrace.replication.replicas import Replicas
+from tailrace.runtime.clock import elapsed_ms
 from tailrace.runtime.system import Runtime
 from tailrace.server.dispatch import Dispatch
 from tailrace.storage.directories import unusable
@@ -371,7 +372,7 @@ class Membership:
         interval_s = self._config.kraft.lag_ms / 2000
         while True:
             await asyncio.sleep(interval_s)
-            await self.replicas.check_followers(self._runtime.clock.now_ms())
+            await self.replicas.check_followers(elapsed_ms(self._runtime.clock))
 
     def _propose(self, partition: Partition, change: IsrChange) -> None:
         # Not the topic that has the name now: its partition may be in the same epochs, and would
@@ -387,9 +388,9 @@ class Membership:
                     answer.isr,
                     leader_epoch=answer.leader_epoch,
                     partition_epoch=answer.partition_epoch,
-                    now_ms=clock.now_ms(),
+                    now_ms=elapsed_ms(clock),
                 )
-            elif partition.reject(change, answer, now_ms=clock.now_ms()) is Rejection.AGAIN:
+            elif partition.reject(change, answer, now_ms=elapsed_ms(clock)) is Rejection.AGAIN:
                 self._propose(partition, change)
 
         self._isr_changes.submit(partition.name, topic_id, change, answered=answered)
