@@ -23,6 +23,7 @@ from tailrace.client.admin.configs import (
     incremental_alter_configs,
 )
 from tailrace.client.admin.offsets import LogRange, log_ranges
+from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.admin.replicas import list_partition_reassignments
 from tailrace.client.admin.topics import (
     NewTopic,
@@ -36,7 +37,7 @@ from tailrace.client.reader import ClusterReader, PartitionDescription, TopicDes
 from tailrace.client.topics import find_topic, led_partitions
 from tailrace.config import parse_assignments
 from tailrace.config.settings import INT32_MAX
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, RetriableError
 from tailrace.model import TopicPartition
 from tailrace.protocol.config_resources import ResourceType
 from tailrace.values import replace
@@ -168,8 +169,9 @@ def describe(
     """Show configs, and partitions with leader, replicas and offsets; without a NAME of all topics.
 
     Configs are those that override the broker's defaults. Earliest is the log start offset and
-    latest the log end offset; both are - if the partition has no leader. Eligible replicas may lead
-    without a loss though they are not in sync.
+    latest the log end offset; both are - if the partition has no leader, or its leader does not
+    answer, and the reason is on stderr. Eligible replicas may lead without a loss though they are
+    not in sync.
     """
     chosen = [each for each in _ONLY if flags[each.flag.replace("-", "_")]]
     if len(chosen) > 1:
@@ -190,7 +192,15 @@ def describe(
             TopicPartition(each.name, part.partition) for each in found for part in each.partitions
         ]
         # Offsets come from leaders; asking for a partition without one fails the command.
-        logs = cluster.do(log_ranges, led_partitions(cluster, parts)).results()
+        asked = cluster.do(log_ranges, led_partitions(cluster, parts))
+    # A leader that was killed remains the leader until its session is over, and a new one does not
+    # know at once what is committed: that is when an operator needs the rest of this most.
+    away = {
+        each: error for each, error in asked.errors.items() if isinstance(error, RetriableError)
+    }
+    logs = Outcomes({each: asked[each] for each in asked if each not in away}).results()
+    for reason in dict.fromkeys(map(str, away.values())):
+        click.echo(f"tailrace: offsets that show as - are unknown: {reason}", err=True)
     for each in found:
         entries = configs[_resource(each.name)].values()
         # Only what differs from the defaults: all configs would hide it in some forty lines.

@@ -1,6 +1,7 @@
 """`tailrace cluster describe` and the flags of `topic describe`, with several brokers."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -245,6 +246,34 @@ def test_eligible_leaders_have_a_column_where_there_are_some(replicated: Scripte
     ]
     shown = [line.split() for line in lines("topic", "describe", "--at-min-isr-partitions", *at)]
     assert "eligible" not in shown[-3]
+
+
+def test_a_leader_that_does_not_answer_hides_no_partition(replicated: ScriptedCluster) -> None:
+    """A killed broker leads until its session is over; replicas and ISR are known all the same."""
+
+    def unavailable(cluster: object, node: object, body: Any) -> ListOffsetsResponse:
+        answered = empty_logs(cluster, node, body)
+        code = ErrorCode.OFFSET_NOT_AVAILABLE
+        return ListOffsetsResponse(
+            topics=tuple(
+                replace(
+                    topic,
+                    partitions=tuple(
+                        replace(each, error_code=code if each.partition_index == 1 else 0)
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in answered.topics
+            )
+        )
+
+    replicated.answers[ApiKey.LIST_OFFSETS] = unavailable
+    pauses = ("retry.backoff.ms=1", "retry.backoff.max.ms=1")
+    options = [word for each in pauses for word in ("--option", each)]
+    at = ("--bootstrap", replicated.bootstrap, *options)
+    shown = objects("topic", "describe", *at)
+    found = {each["partition"]: each for each in shown if each["type"] == "partition"}
+    assert (found[1]["isr"], found[1]["latest"], found[0]["latest"]) == ([1, 2], None, 0)
 
 
 def test_two_choices_are_a_mistake() -> None:
