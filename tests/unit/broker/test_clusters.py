@@ -6,6 +6,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.testing import Outside
+from tailrace.testing.script import FaultKind
 from tests.unit.broker.brokers import batch, fetch, fetch_request, produce
 from tests.unit.broker.clusters import T_0, running_cluster
 
@@ -19,6 +20,19 @@ async def test_a_broker_joins_and_leaves_a_cluster(outside: Outside) -> None:
         state = cluster.state()
         assert (state.leader, state.isr) == (2, (2,))
         assert cluster.controller.image.brokers[1].fenced
+
+
+async def test_a_broker_starts_together_with_its_controllers(outside: Outside) -> None:
+    """They refuse to say which cluster they are of until they have read their log."""
+    async with running_cluster(outside) as cluster:
+        cluster.controller.script.add(
+            ApiKey.DESCRIBE_CLUSTER,
+            FaultKind.ERROR,
+            error=ErrorCode.UNSUPPORTED_VERSION,
+            times=3,
+        )
+        await cluster.start(1)
+        assert cluster.brokers[1].cluster.broker_epoch >= 0
 
 
 async def test_what_is_acknowledged_is_on_all_replicas_in_sync(outside: Outside) -> None:

@@ -446,6 +446,10 @@ class Membership:
         self._log.abandon()
 
 
+_STARTING_PAUSE_S: Final = 0.5
+"""Pause before controllers that have just started are asked for the cluster's id again."""
+
+
 async def ask_cluster_id(config: BrokerConfig, runtime: Runtime) -> str:
     """The id of the cluster, as its controllers say: that of directories which have none yet.
 
@@ -455,13 +459,23 @@ async def ask_cluster_id(config: BrokerConfig, runtime: Runtime) -> str:
     controllers = Controllers([Node(*each) for each in config.controllers])
     client = ClientConfig(client_id=f"broker-{config.node_id}")
     channel = ControllerChannel(controllers, client, runtime)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + config.lifecycle.registration_timeout_ms / 1000
     try:
-        answer = await channel.ask(
-            DescribeClusterRequest(endpoint_type=OF_CONTROLLERS),
-            DescribeClusterResponse,
-            timeout_ms=config.lifecycle.registration_timeout_ms,
-            first_version=1,
-        )
+        while True:
+            answer = await channel.ask(
+                DescribeClusterRequest(endpoint_type=OF_CONTROLLERS),
+                DescribeClusterResponse,
+                timeout_ms=max(1, round((deadline - loop.time()) * 1000)),
+                first_version=1,
+            )
+            # Kafka's controller has the lowest metadata.version until it has read its log, and
+            # refuses this request below 3.7 (ControllerApis.handleDescribeCluster): brokers that
+            # start together with their controllers ask in that time.
+            is_starting = answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+            if not is_starting or loop.time() + _STARTING_PAUSE_S >= deadline:
+                break
+            await asyncio.sleep(_STARTING_PAUSE_S)
     finally:
         channel.close()
     if answer.error_code != ErrorCode.NONE or not answer.cluster_id:
