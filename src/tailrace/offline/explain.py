@@ -1,8 +1,8 @@
 """Explains why each segment of a partition is still there, and why compaction waits.
 
 The facts come from the files as they are; the decisions are those of the broker, made by the
-same functions (`storage.retention`, `storage.cleaner.plan`). What no file says is the high
-watermark of a single broker, which keeps none: there it is the end of the log.
+same functions (`storage.retention`, `storage.cleaner.plan`). Without a checkpoint of the high
+watermark, as a node that is alone leaves, it is the end of the log.
 
 Nothing is changed and no lock is taken.
 """
