@@ -373,6 +373,9 @@ class _Fetcher:
                 self._end_delays()
                 if not self.active:
                     due = next(iter(self.delayed.values()), self._now() + _IDLE_S)
+                    if self._uncheckpointed:
+                        # Of partitions that this broker leads by now, whose appends wait for room.
+                        due = min(due, self._now() + self._shared.config.backoff_ms / 1000)
                     await self._woken.wait_until(due)
                 elif not await self._fetch_safely(peers):
                     await asyncio.sleep(self._shared.config.backoff_ms / 1000)
@@ -713,7 +716,7 @@ class _Fetcher:
                 continue
             del self._uncheckpointed[home]
             for each in partitions:
-                each.takes_appends.set()
+                each.take_appends()
                 each.followed()
 
     async def _on_device(self, step: Callable[[], None]) -> OSError | None:

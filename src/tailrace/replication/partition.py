@@ -154,6 +154,13 @@ class Partition:
         self.takes_appends = asyncio.Event()
         """Not set for the short time in which a move completes; appends wait for it."""
         self.takes_appends.set()
+        self.on_free: Callable[[Partition], None] = lambda _: None
+        """Called when it takes appends again."""
+
+    def take_appends(self) -> None:
+        """Take appends again, after a cut or a move."""
+        self.takes_appends.set()
+        self.on_free(self)
 
     # -- roles --------------------------------------------------------------------------------
 

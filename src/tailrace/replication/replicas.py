@@ -190,6 +190,7 @@ class Replicas:
             cluster=self._cluster,
             propose=self._propose,
         )
+        partition.on_free = self._release
         state = self._assigned.pop(name, None)
         self.on_placed(log)
         if self._cluster is None:
@@ -235,6 +236,9 @@ class Replicas:
                     partition.name, state.leader_epoch, partition.log.end_offset,
                     ",".join(map(str, state.isr)),
                 )  # fmt: skip
+                if not partition.takes_appends.is_set():
+                    # It was cut as a follower, and a start would trust checkpoints from before.
+                    self.held.add(partition.name)
                 self.on_led(partition.name)
             return
         was_leader = partition.is_leader
@@ -247,6 +251,11 @@ class Replicas:
                 partition.name, state.leader, state.leader_epoch, partition.log.end_offset,
             )  # fmt: skip
             self.on_followed(partition)
+
+    def _release(self, partition: Partition) -> None:
+        # A new log of the same name is held for itself.
+        if self._partitions.get(partition.name) is partition:
+            self.held.discard(partition.name)
 
     async def check_followers(self, now_ms: int) -> None:
         """Propose changes of the ISR for members that do not keep up; call it each half lag."""
@@ -364,6 +373,7 @@ class Replicas:
         partition = self._partitions.pop(name, None)
         rest = self._logs.take_out(name, unique_id)
         if partition is not None:
+            self.held.discard(name)
             partition.end(self._missing(name))
             if partition.is_leader:
                 self.on_gone(name)

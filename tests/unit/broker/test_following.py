@@ -816,6 +816,26 @@ async def test_a_cut_that_a_full_disk_refuses_holds_appends_until_there_is_room(
     assert content(follower.log()) == content(leader.logs[place()])
 
 
+async def test_a_full_disk_holds_a_new_leader_no_longer_than_it_is_full(
+    outside: Outside, leader: ScriptedLeader, follower: Follower
+) -> None:
+    """Nothing is fetched for it any more, and its checkpoints are tried again all the same."""
+    leader.write(b"a")
+    leader.lead(epoch=1)
+    follower.write(b"a", b"lost", b"lost")
+    outside.files.faults.append(
+        DiskFault(operation="write", path_part="recovery-point", error=errno.ENOSPC)
+    )
+    follower.follow(leader, epoch=1)
+    await outside.pass_time(SOON_S)
+    follower.following.stop([place()])
+    await outside.pass_time(5)
+    assert not follower.partition().takes_appends.is_set()
+    outside.files.faults.clear()
+    await outside.pass_time(5)
+    assert follower.partition().takes_appends.is_set()
+
+
 async def test_a_cut_that_the_device_refuses_takes_the_directory_out_of_service(
     outside: Outside, leader: ScriptedLeader, follower: Follower
 ) -> None:

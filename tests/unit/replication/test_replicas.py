@@ -200,3 +200,17 @@ async def test_a_new_log_has_the_id_of_its_topic(outside: Outside, leader: int) 
     assert home is not None
     path = f"{home.path}/t-0/partition.metadata"
     assert b"topic_id: AAAAAAAAAAAAAAAAAAAAAQ" in outside.files.content(path)
+
+
+async def test_a_leader_takes_appends_when_its_cut_is_on_the_device(outside: Outside) -> None:
+    """It was cut as a follower: until the checkpoints are there its producers wait."""
+    cluster = Cluster(outside)
+    cluster.assign(SECOND)
+    await cluster.replicas.new_logs.wait_for(FIRST)
+    partition = cluster.replicas.find_replica(FIRST)
+    partition.takes_appends.clear()
+    assert FIRST not in cluster.replicas.held
+    cluster.assign(ME)
+    assert FIRST in cluster.replicas.held
+    partition.take_appends()
+    assert FIRST not in cluster.replicas.held
