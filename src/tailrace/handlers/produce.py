@@ -446,7 +446,7 @@ def _append(
             partition.check_replicas()
         appended = partition.append(records, now_ms=services.clock.now_ms(), guard=guard)
     except (TailraceError, OSError) as error:
-        return _failed(data.index, error)
+        return _failed(services, TopicPartition(topic.name, data.index), error)
     return _appended(services, partition, appended, index=data.index, is_for_all=is_for_all)
 
 
@@ -482,17 +482,40 @@ async def _append_long(
         # The clock is read again: LogAppendTime is the time of the append, not that of the check.
         appended = partition.append_planned(planned, now_ms=clock.now_ms(), guard=guard)
     except (TailraceError, OSError) as error:
-        return _failed(data.index, error)
+        return _failed(services, name, error)
     return _appended(services, partition, appended, index=data.index, is_for_all=is_for_all)
 
 
-def _failed(index: int, error: TailraceError | OSError) -> _PartitionResult:
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Refusals in which Kafka leaves the log start out (ReplicaManager.appendRecordsToLeader)."""
+
+
+def _failed(
+    services: Services, name: TopicPartition, error: TailraceError | OSError
+) -> _PartitionResult:
     record_errors: tuple[RecordError, ...] = ()
     if isinstance(error, InvalidRecordError | InvalidTimestampError):
         # KIP-467: Java's producer fails these records with their own messages, and says of the
         # others in the batch that they failed because of these.
         record_errors = error.record_errors
-    return _PartitionResult(_refused(index, Refusal(error_code(error), str(error), record_errors)))
+    refusal = Refusal(error_code(error), str(error), record_errors)
+    partition = services.replicas.get(name)
+    log_start = -1
+    # A producer whose sequence is refused can tell by it whether retention has taken the records
+    # that it has sent before.
+    if partition is not None and refusal.code not in _WITHOUT_LOG_START:
+        log_start = partition.log.start_offset
+    return _PartitionResult(_refused(name.partition, refusal, log_start=log_start))
 
 
 def _appended(
@@ -537,11 +560,12 @@ def _refusal_of_batch(records: memoryview, version: int) -> Refusal | None:
     return None
 
 
-def _refused(index: int, refusal: Refusal) -> PartitionProduceResponse:
+def _refused(index: int, refusal: Refusal, *, log_start: int = -1) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         error_code=refusal.code,
         base_offset=-1,
+        log_start_offset=log_start,
         record_errors=tuple(
             BatchIndexAndErrorMessage(
                 batch_index=each.index, batch_index_error_message=each.message

@@ -10,7 +10,7 @@ from tailrace.broker.config import broker_config
 from tailrace.broker.start import start_broker
 from tailrace.cluster.beginning import FIRST_PRODUCER_ID
 from tailrace.errors import DirectoryError
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_topics import (
@@ -43,6 +43,7 @@ from tailrace.protocol.messages.produce import ProduceResponse
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.storage import checkpoints
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import (
     DiskFault,
     MemoryFiles,
@@ -504,6 +505,22 @@ async def test_a_batch_sent_again_gets_its_first_offset(outside: Outside) -> Non
         assert (await produce(peer, "t", sequenced(b"3", 0, epoch=2))).base_offset == 3
         found = await fetch(peer, fetch_request("t", 0))
         assert values_of(found.records) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_refused_sequence_comes_with_the_log_start(outside: Outside) -> None:
+    """A producer can tell records that retention took from lost ones; as in Kafka, not always."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        for number in range(3):
+            await produce(peer, "t", sequenced(b"%d" % number, number))
+        raise_log_start(broker.replicas.find(TopicPartition("t", 0)).log, Offset(2))
+        gap = await produce(peer, "t", sequenced(b"x", 13))
+        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert gap.log_start_offset == 2
+        damaged = sequenced(b"x", 3)[:-1] + b"?"
+        found = await produce(peer, "t", damaged)
+        assert (found.error_code, found.log_start_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
 
 
 @pytest.mark.parametrize("is_kill", [True, False])
