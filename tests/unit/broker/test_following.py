@@ -207,6 +207,28 @@ async def test_the_last_partition_of_a_leader_ends_its_connection(
     assert follower.log().end_offset == 1
 
 
+@pytest.mark.parametrize("is_broken", [False, True])
+async def test_the_end_waits_for_no_answer(
+    outside: Outside,
+    leader: ScriptedLeader,
+    follower: Follower,
+    is_broken: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """A request is under way, or the connection has broken: nothing is asked or raised after."""
+    follower.follow(leader)
+    await outside.pass_time(SOON_S)
+    if is_broken:
+        leader.spoil = lambda *_: None
+        await outside.pass_time(1)
+    before = outside.loop.time()
+    await follower.following.close()
+    assert outside.loop.time() == before
+    count = len(leader.requests)
+    leader.write(b"a")
+    await outside.pass_time(5)
+    assert (len(leader.requests), follower.log().end_offset) == (count, 0)
+
+
 async def test_following_in_the_same_epoch_changes_nothing(
     outside: Outside, leader: ScriptedLeader, follower: Follower
 ) -> None:

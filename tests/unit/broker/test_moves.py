@@ -625,3 +625,18 @@ async def test_another_target_calls_the_first_one_off(outside: Outside) -> None:
         assert stored(broker) == values(COUNT)
         assert outside.files.is_directory("one/t-0")
         assert [name for name in outside.files.list("two") if name.startswith("t-0")] == []
+
+
+async def test_a_move_that_was_called_off_holds_up_no_compaction(outside: Outside) -> None:
+    """However often the target has changed: the log in its own directory is compacted."""
+    async with filled(outside, cleanup_policy="compact") as (broker, peer):
+        hanging = outside.hang(FIRST_FLUSH)
+        for target in ("two", "one"):
+            assert await alter(peer, target) == ErrorCode.NONE
+            await outside.pass_time(1)
+        hanging.release()
+        await outside.pass_time(100)
+        log = broker.logs.get(T)
+        assert log is not None
+        assert log.folder.path == "one/t-0"
+        assert sum(each.record_count for each in log.batches(0)) < COUNT

@@ -27,6 +27,12 @@ from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from tailrace.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from tailrace.records.builder import BatchBuilder
 from tailrace.testing import DiskFault, MemoryFiles, Outside, virtual_runtime
 from tests.unit.broker.brokers import connect, create_topic, fetch, running
@@ -202,6 +208,64 @@ async def test_a_request_has_the_records_of_one_transaction(outside: Outside) ->
             ErrorCode.INVALID_PRODUCER_ID_MAPPING
         )
         assert await committed_values(client.peer) == []
+
+
+async def send_at_once(client: Client, *batches: bytes) -> list[ErrorCode]:
+    """The codes of a request with a batch for each partition from 0 on."""
+    data = tuple(
+        PartitionProduceData(index=number, records=each) for number, each in enumerate(batches)
+    )
+    request = ProduceRequest(
+        transactional_id=client.transactional_id,
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=(TopicProduceData(name="d", partition_data=data),),
+    )
+    answer = await client.peer.ask(ApiKey.PRODUCE, request, ProduceResponse, version=12)
+    return [ErrorCode(each.error_code) for each in answer.responses[0].partition_responses]
+
+
+def sequenced(producer_id: int) -> bytes:
+    """The first batch of an idempotent producer."""
+    builder = BatchBuilder(producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    builder.append(b"k", b"v", timestamp=NOW)
+    return builder.build()
+
+
+async def test_one_request_may_have_several_partitions_of_a_transaction(outside: Outside) -> None:
+    """Each begins it in its partition, and each gets its end."""
+    async with running(outside, FEW) as broker:
+        client = await begin(outside, broker, partitions=2, knows_epochs=True)
+        assert await send_at_once(client, client.batch(b"a"), client.batch(b"b")) == [0, 0]
+        assert await client.end() is ErrorCode.NONE
+        await outside.pass_time(1)
+        for number in range(2):
+            log = broker.replicas.find(TopicPartition("d", number)).log
+            assert log.positions.last_stable == log.end_offset == 2
+
+
+async def test_only_batches_of_a_transaction_are_verified(outside: Outside) -> None:
+    """One of an idempotent producer beside it is appended, though no coordinator answers."""
+    async with running(outside, FEW) as broker:
+        client = Client(connect(outside, broker), producer_id=7, epoch=0)
+        await create_topic(client.peer, "d", partitions=2)
+        assert await send_at_once(client, client.batch(b"a"), sequenced(7)) == [
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.NONE,
+        ]
+
+
+async def test_a_transaction_has_one_producer(outside: Outside) -> None:
+    """Batches of two in one request are refused, and the coordinator is asked about neither."""
+    async with running(outside, FEW) as broker:
+        client = await begin(outside, broker, partitions=2, knows_epochs=True)
+        other = replace(client, producer_id=client.producer_id + 1)
+        assert await send_at_once(client, client.batch(b"a"), other.batch(b"b")) == [
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ]
+        assert await committed_values(client.peer) == []
+        assert broker.replicas.find(TopicPartition("d", 0)).log.end_offset == 0
 
 
 async def test_partitions_that_cannot_be_added_are_named(outside: Outside) -> None:

@@ -1,5 +1,6 @@
 """The roles of a broker's partitions, as the images of its cluster assign them."""
 
+import errno
 from uuid import UUID
 
 import pytest
@@ -7,9 +8,10 @@ import pytest
 from tailrace.errors import StorageError
 from tailrace.model import Offset, TopicPartition
 from tailrace.protocol.metadata_records import PartitionRecord
+from tailrace.replication.new_logs import RETRY_S
 from tailrace.replication.partition import ClusterView, NotLeaderError, UnknownPartitionError
 from tailrace.replication.replicas import Replicas, ReplicaStatistics
-from tailrace.testing import Outside
+from tailrace.testing import DiskFault, Outside
 from tests.unit.storage.builders import settings
 from tests.unit.storage.test_manager import manager
 
@@ -214,3 +216,26 @@ async def test_a_leader_takes_appends_when_its_cut_is_on_the_device(outside: Out
     assert FIRST in cluster.replicas.held
     partition.take_appends()
     assert FIRST not in cluster.replicas.held
+
+
+@pytest.mark.parametrize("leader", [ME, SECOND])
+async def test_a_partition_whose_log_cannot_be_made_is_offline(
+    outside: Outside, leader: int
+) -> None:
+    """In either role, until a directory takes the log; then the newest image counts."""
+    cluster = Cluster(outside)
+    outside.files.faults.append(
+        DiskFault(operation="make_directory", path_part="t-0", error=errno.ENOSPC)
+    )
+    cluster.assign(leader)
+    await outside.pass_time(1)
+    assert cluster.replicas.is_offline(FIRST)
+    with pytest.raises(StorageError):
+        cluster.replicas.find_replica(FIRST)
+    cluster.assign(leader)
+    assert not cluster.taken()
+    outside.files.faults.clear()
+    await outside.pass_time(RETRY_S)
+    found = cluster.replicas.find_replica(FIRST)
+    assert (found.is_leader, found.leader_epoch) == (leader == ME, 2)
+    assert cluster.taken() == [("led" if leader == ME else "followed", 0)]
