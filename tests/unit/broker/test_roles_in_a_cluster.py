@@ -149,3 +149,29 @@ async def test_a_transaction_begins_at_the_leader_only(outside: Outside) -> None
                 codes.append((await client.send(b"a", version=version)).error_code)
             # No coordinator has this transaction: the leader has asked for one.
             assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+async def test_a_broker_that_stops_fetches_nothing_out_of_the_isr(outside: Outside) -> None:
+    """Its leader would have it in the ISR again, which is refused until the broker is gone."""
+    async with running_cluster(outside, 1, 2) as cluster:
+        await cluster.add_topic(replicas=(1, 2))
+        # Something to hand over: else the controllers let it go at once.
+        await cluster.add_topic("u", replicas=(2, 1))
+        await produce(cluster.peer(1), "t", batch(b"a"))
+        stopping = cluster.brokers[2]
+        task = asyncio.ensure_future(stopping.stop())
+
+        def is_let_go() -> bool:
+            state = stopping.cluster.partition(T_0)
+            return task.done() or (state is not None and state.isr == (1,))
+
+        await cluster.until(is_let_go)
+        # The controllers approve of the stop only later.
+        cluster.controller.cut_off(2)
+        assert (await produce(cluster.peer(1), "t", batch(b"b"))).error_code == ErrorCode.NONE
+        await outside.pass_time(1)
+        assert not task.done()
+        assert (cluster.end(1), cluster.end(2)) == (2, 1)
+        cluster.controller.reconnect(2)
+        del cluster.brokers[2]
+        await task

@@ -29,6 +29,7 @@ from tailrace.cluster.metadata.image import (
 )
 from tailrace.cluster.state import FollowedCluster
 from tailrace.errors import StorageError
+from tailrace.model import TopicPartition
 from tailrace.replication.partition import Partition
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.slices import Slices
@@ -64,6 +65,8 @@ class AppliedTo:
     """Has the groups of this broker forget what they have committed for a deleted topic."""
     use_settings: Callable[[], Awaitable[None]]
     """Has the broker use the changes of settings that the shown image has."""
+    is_stopping: Callable[[], bool]
+    """Whether the controlled shutdown has begun."""
 
 
 class Applying:
@@ -166,7 +169,7 @@ class Applying:
         endpoint = None
         if topic is not None and partition.leader_id >= 0:
             endpoint = cluster.endpoint(partition.leader_id)
-        if topic is None or endpoint is None:
+        if topic is None or endpoint is None or self._is_let_go(name):
             # As Kafka: nothing is fetched until an image has a leader that is alive.
             self._broker.following.stop([name])
             return
@@ -176,6 +179,16 @@ class Applying:
             leader=Node(partition.leader_id, endpoint.host, endpoint.port),
             epoch=partition.leader_epoch,
         )
+
+    def _is_let_go(self, name: TopicPartition) -> bool:
+        """Whether the controlled shutdown has taken this broker out of the partition's ISR."""
+        broker = self._broker
+        if not broker.is_stopping():
+            return False
+        # As Kafka: fetches would show the leader a replica that keeps up, which the controllers
+        # refuse in the ISR while its broker stops (KIP-841).
+        state = broker.cluster.partition(name)
+        return state is not None and broker.cluster.node_id not in state.isr
 
     async def _fetch_all(self, slices: Slices) -> None:
         # A broker that comes back, or at another address, is fetched from again, also where it has

@@ -23,7 +23,12 @@ from tailrace.broker.kraft.channel import ControllerChannel, Controllers
 from tailrace.broker.kraft.directory_reports import DirectoryReports
 from tailrace.broker.kraft.forwarding import Forwarding
 from tailrace.broker.kraft.isr_changes import IsrAnswer, IsrChanges
-from tailrace.broker.kraft.lifecycle import Lifecycle, Registration, previous_epoch
+from tailrace.broker.kraft.lifecycle import (
+    BrokerState,
+    Lifecycle,
+    Registration,
+    previous_epoch,
+)
 from tailrace.broker.kraft.metadata_fetch import MetadataFetch, Observer
 from tailrace.broker.kraft.producer_ids import ProducerIds
 from tailrace.broker.kraft.replica_changes import assigned_replicas
@@ -277,6 +282,7 @@ class Membership:
                 log_config=broker.log_config,
                 forget_topic=broker.forget_topic,
                 use_settings=broker.use_changes,
+                is_stopping=self._is_stopping,
             ),
             self._runtime,
         )
@@ -400,6 +406,10 @@ class Membership:
     async def before_stop(self) -> None:
         if self._lifecycle is not None:
             await self._lifecycle.controlled_shutdown()
+
+    def _is_stopping(self) -> bool:
+        lifecycle = self._lifecycle
+        return lifecycle is not None and lifecycle.state >= BrokerState.PENDING_CONTROLLED_SHUTDOWN
 
     async def stop(self) -> None:
         self._is_stopped = True
