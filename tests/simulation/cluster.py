@@ -247,11 +247,15 @@ class SimulatedCluster:
 
     # -- faults -------------------------------------------------------------------------------
 
-    def may_crash(self, broker_id: int) -> bool:
-        """Whether a replica in sync of each partition lives without this broker."""
+    def may_go(self, broker_id: int) -> bool:
+        """Whether a replica in sync of each partition lives without this broker.
+
+        One that the controller does not hear lives for nobody: it elects another, and in the end
+        the last leader that it knows, with whatever that has left.
+        """
         return self.machines[broker_id].is_serving and all(
             any(
-                self.machines[each].is_serving
+                self.machines[each].is_serving and not self.link(each, CONTROLLER).is_held
                 for each in self.controller.partition(name).isr
                 if each != broker_id
             )
@@ -268,10 +272,10 @@ class SimulatedCluster:
         broker_id = chance.choice(BROKERS)
         machine = self.machines[broker_id]
         match kind:
-            case "kill" | "power" if self.may_crash(broker_id):
+            case "kill" | "power" if self.may_go(broker_id):
                 self.note(f"{kind} {broker_id}")
                 machine.kill(loses_power=kind == "power")
-            case "stop" if self.may_crash(broker_id):
+            case "stop" if self.may_go(broker_id):
                 self.note(f"stop {broker_id}")
                 machine.stop()
             case "start":
@@ -279,6 +283,8 @@ class SimulatedCluster:
                 machine.start()
             case "hold" | "cut":
                 one, other = chance.choice([*combinations((*BROKERS, CONTROLLER, CLIENTS), 2)])
+                if kind == "hold" and other == CONTROLLER and not self.may_go(one):
+                    return
                 self.note(f"{kind} {one}-{other}")
                 link = self.link(one, other)
                 if kind == "hold":
