@@ -4,6 +4,10 @@ from tailrace.model import Offset
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tailrace.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.testing import Outside
 from tailrace.testing.script import FaultKind
@@ -89,3 +93,14 @@ async def test_a_clock_that_is_set_back_keeps_no_member_in_the_isr(outside: Outs
         await outside.pass_time(7)
         assert cluster.state().isr == (1,)
         assert cluster.watermark(1) == 1
+
+
+async def test_a_producer_begins_while_the_controllers_are_away(outside: Outside) -> None:
+    """A broker has asked for producer ids before the first producer needs one."""
+    async with running_cluster(outside, 1) as cluster:
+        await outside.pass_time(1)
+        cluster.controller.kill()
+        asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+        answer = await cluster.peer(1).ask(ApiKey.INIT_PRODUCER_ID, asked, InitProducerIdResponse)
+        assert (answer.error_code, answer.producer_id) == (ErrorCode.NONE, 0)
+        cluster.controller.move(100)

@@ -296,6 +296,7 @@ class Membership:
         for task in self._tasks:
             task.add_done_callback(self._ended)
         self._forwarding.start()
+        self._producer_ids.prepare()
         lifecycle.ready_to_unfence()
 
     def set_strays_aside(self) -> None:

@@ -65,6 +65,11 @@ class ProducerIds:
         self._asking: asyncio.Task[None] | None = None
         self._reason = ""
 
+    def prepare(self) -> None:
+        """Ask for a block before the first producer: later the controllers may be away."""
+        if not self._block and self._next_block is None:
+            self._ask()
+
     async def next(self) -> ProducerId:
         """An id that was given to nobody before.
 
