@@ -4,7 +4,7 @@ import pytest
 
 from tests.simulation.cluster import play
 
-SECONDS = 6.0
+SECONDS = 4.0
 """Virtual time of a life, with two faults a second."""
 TOGETHER = 20
 
