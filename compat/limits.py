@@ -40,6 +40,13 @@ _STRICTER = frozenset(
         "group.min.session.timeout.ms", "group.max.session.timeout.ms",
         "group.initial.rebalance.delay.ms", "metadata.log.segment.ms",
         "metadata.max.retention.bytes", "metadata.max.retention.ms",
+        "broker.heartbeat.interval.ms", "controller.quorum.request.timeout.ms",
+        "controller.quorum.retry.backoff.ms", "initial.broker.registration.timeout.ms",
+        "replica.fetch.min.bytes", "replica.fetch.wait.max.ms",
+        "replica.high.watermark.checkpoint.interval.ms", "replica.lag.time.max.ms",
+        "replica.socket.timeout.ms",
+        # The name of a class: Kafka ends later, where it does not find it.
+        "replica.selector.class",
     }
 )  # fmt: skip
 """Settings of which Kafka takes more values."""

@@ -683,7 +683,8 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
 
 def _quorum_faults(config: BrokerConfig) -> Iterator[str]:
     if config.has_controllers:
-        if not config.controllers:
+        # What is given and refused has its own sentence.
+        if not config.controllers and not config.given.get("controller.quorum.bootstrap.servers"):
             yield (
                 "controller.quorum.bootstrap.servers: with process.roles=broker it names the "
                 "controllers, as HOST:PORT"

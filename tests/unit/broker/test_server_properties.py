@@ -127,7 +127,11 @@ def test_a_broker_of_a_cluster_names_its_controllers() -> None:
     ("name", "value", "told"),
     [
         ("controller.quorum.bootstrap.servers", "", "names the controllers, as HOST:PORT"),
-        ("controller.quorum.bootstrap.servers", "one", "'one' is not HOST:PORT"),
+        (
+            "controller.quorum.bootstrap.servers",
+            "one",
+            "'one' is not allowed; it must be HOST:PORT",
+        ),
         ("controller.quorum.voters", "one:9093", "'one:9093' is not ID@HOST:PORT"),
         ("controller.quorum.voters", "7@one:9093", "node.id 7 is none of the voters"),
         ("inter.broker.listener.name", "OUTSIDE", "OUTSIDE is not INSIDE, the one listener"),

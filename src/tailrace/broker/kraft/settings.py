@@ -2,13 +2,19 @@
 
 from typing import Final, NamedTuple
 
-from tailrace.config.settings import INT32_MAX, INT64_MAX, setting, settings_of
+from tailrace.config.settings import INT32_MAX, INT64_MAX, Value, setting, settings_of
 from tailrace.values import dataclass
 
 FACTOR_MAX: Final = 32_767
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """The one class for `replica.selector.class` that Kafka comes with."""
+
+
+def _are_addresses(servers: Value) -> bool:
+    assert isinstance(servers, tuple)
+    split = (each.rpartition(":") for each in servers)
+    return all(host and port.isdecimal() for host, _, port in split)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -18,6 +24,8 @@ class KRaftConfig:
     bootstrap_servers: tuple[str, ...] = setting(
         "controller.quorum.bootstrap.servers",
         default=(),
+        is_allowed=_are_addresses,
+        rule_text="HOST:PORT, or several of them with commas between",
         text="HOST:PORT of some controllers, from which the broker learns the active one.",
     )
     inter_broker_listener: str = setting(

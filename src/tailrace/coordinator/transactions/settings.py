@@ -30,7 +30,7 @@ class TransactionSettings:
         "transaction.state.log.min.isr",
         default=2,
         low=1,
-        high=(1 << 15) - 1,
+        high=INT32_MAX,
         text="`min.insync.replicas` of `__transaction_state` when a broker of a cluster has it "
         "created; a node that is its own controller does not set it.",
     )
