@@ -474,7 +474,7 @@ def test_a_target_that_dies_behind_the_swap_leaves_a_copy_in_the_old_directory()
 
 
 def test_a_move_that_a_stop_has_ended_begins_anew() -> None:
-    """The next start begins the move anew, to the same directory."""
+    """The next start begins the move again, to the same directory."""
 
     async def begin(outside: Outside) -> None:
         async with filled(outside) as (_, peer):

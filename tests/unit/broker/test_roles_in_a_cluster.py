@@ -65,7 +65,7 @@ async def test_a_replica_that_is_taken_away_is_closed(outside: Outside, gone: in
 
 
 async def test_a_deleted_topic_leaves_leader_and_follower(outside: Outside) -> None:
-    """Clients that wait on the two are told at once, and the folders are gone."""
+    """Clients that wait on leader and follower get an error at once; both folders are deleted."""
     async with running_cluster(outside, 1, 2) as cluster:
         await cluster.add_topic(replicas=(1, 2))
         waiting = [

@@ -403,7 +403,7 @@ async def test_an_abort_at_the_last_epoch_takes_a_producer_id_that_is_new(
 
 
 async def test_no_id_is_coordinated_before_the_topic_exists(outside: Outside) -> None:
-    """The client is told to look for the coordinator, which creates the topic."""
+    """The answer sends the client to look for the coordinator, which creates the topic."""
     async with running(outside, FEW) as broker:
         client = Client(connect(outside, broker))
         assert await client.init() is ErrorCode.NOT_COORDINATOR

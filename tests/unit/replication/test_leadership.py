@@ -395,7 +395,7 @@ def test_an_answer_of_another_leader_epoch_changes_nothing(cluster: Cluster) -> 
 
 
 def test_the_progress_of_followers_survives_a_change_of_the_assignment(cluster: Cluster) -> None:
-    """Only a new leader epoch begins anew, and a broker that is no replica any more is dropped."""
+    """They keep it within a leader epoch; a broker that is no replica any more is dropped."""
     cluster.append(5)
     assert cluster.lead()
     cluster.fetch(SECOND, 5)

@@ -113,7 +113,7 @@ async def test_a_request_is_not_sent_twice_when_a_bootstrap_server_gets_its_id(
 async def test_the_next_controller_is_asked_where_one_goes_away(
     outside: Outside, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A request in flight is sent to the next one, as Kafka's brokers do; nobody is told."""
+    """A request in flight is sent to the next one, as Kafka's brokers do, without an error."""
     caplog.set_level(logging.INFO)
     first, second = controller(outside, 3000), controller(outside, 3001)
     first.answers[AllocateProducerIdsRequest] = lambda _: SILENCE
