@@ -269,6 +269,7 @@ def play(seed: int) -> None:
 @settings(max_examples=examples(2))
 @given(st.integers(0, 2**32))
 @example(1)
+@example(4915441)
 def test_what_was_acknowledged_survives_any_faults(seed: int) -> None:
     """Every record that acks=all has promised is on every replica, at its offset."""
     play(seed)

@@ -561,6 +561,9 @@ class _Connection:
 
     async def serve(self) -> None:
         """Answer the requests, one after the other, until the connection ends."""
+        if not self._is_open:
+            # The node was killed in the moment in which it accepted the connection.
+            return
         self._socket.watch_reads(self._readable)
         try:
             while self._is_open:

@@ -34,6 +34,7 @@ class MemorySocket:
         self._held: list[Callable[[], None]] | None = None
         self._is_ended = False
         self._is_cut = False
+        self._is_closed = False
         self._on_read: Callable[[], None] | None = None
         self._on_write: Callable[[], None] | None = None
 
@@ -77,7 +78,13 @@ class MemorySocket:
         return len(data)
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
-        """Call back while there is something to receive."""
+        """Call back while there is something to receive.
+
+        Raises:
+            ValueError: this end is closed; a loop of asyncio refuses its descriptor then.
+        """
+        if self._is_closed and callback is not None:
+            raise ValueError("the socket is closed")
         self._on_read = callback
         self._soon(self._call_on_read)
 
@@ -88,6 +95,7 @@ class MemorySocket:
 
     def close(self) -> None:
         """End the connection; the peer reads what was sent, then the end."""
+        self._is_closed = True
         self._on_read = self._on_write = None
         other, self._other = self._other, None
         if other is not None:
