@@ -5,6 +5,7 @@
                                    records that the next leader never had
     below a log start              deleted, by each replica in its own time
     below a cleaner's offset       compacted, by each replica in its own time
+    at the end of metadata         not fetched, because one broker was stopped before the other
 
 Only a difference that none of these explains is damage, or records that were lost.
 
@@ -16,7 +17,7 @@ Invariant: nothing is explained by a checkpoint that is not there.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tailrace.config.settings import INT64_MAX
-from tailrace.model import TopicPartition
+from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.offline.replicas import Comparison, Difference, DifferenceKind, compare_logs
 from tailrace.reading.directory import DataDirectory
 from tailrace.runtime.files import Files
@@ -108,18 +109,26 @@ def _compared(
         other_folder=other.folder,
         comparison=comparison,
         differences=tuple(
-            JudgedDifference(difference=each, reason=_reason(each, replica, other))
+            JudgedDifference(
+                difference=each,
+                reason=_reason(each, replica, other, is_observed=partition.topic == METADATA_TOPIC),
+            )
             for each in comparison.differences
         ),
     )
 
 
-def _reason(difference: Difference, replica: _Replica, other: _Replica) -> str | None:
+def _reason(
+    difference: Difference, replica: _Replica, other: _Replica, *, is_observed: bool
+) -> str | None:
     match difference.kind:
         case DifferenceKind.LOG_START:
             return "each replica deletes in its own time"
         case DifferenceKind.UNREADABLE:
             return None
+        # Brokers only observe the metadata log, so that it has no checkpoint of a high watermark.
+        case DifferenceKind.LOG_END if is_observed:
+            return "metadata is fetched until a broker stops"
         case DifferenceKind.CONTENT | DifferenceKind.LOG_END:
             # A broker that has lost its checkpoint would know of nothing that is committed, but the
             # log may be.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tailrace.model import METADATA_TOPIC
 from tailrace.offline.replica_sets import ComparedReplica, compare_replicas
 from tailrace.offline.replicas import DifferenceKind
 from tailrace.reading.directory import find_partitions
@@ -42,9 +43,15 @@ def note(
             write_offset_checkpoint(files, directory, name, offsets={PARTITION: offset})
 
 
-def replica(files: MemoryFiles, parts: Sequence[bytes], *, directory: str = OTHER) -> None:
+def replica(
+    files: MemoryFiles,
+    parts: Sequence[bytes],
+    *,
+    directory: str = OTHER,
+    topic: str = PARTITION.topic,
+) -> None:
     """Another replica with these batches."""
-    folder = f"{directory}/{PARTITION.topic}-{PARTITION.partition}"
+    folder = f"{directory}/{topic}-{PARTITION.partition}"
     files.make_directory(directory)
     files.make_directory(folder)
     name = f"{folder}/{0:020d}.log"
@@ -93,6 +100,21 @@ def test_a_log_that_ends_below_its_own_watermark_has_lost_records(files: MemoryF
     note(files, OTHER, 14)
     [found] = compared(files)
     assert found.is_wrong
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_broker_that_stopped_first_has_less_metadata(*, is_damaged: bool) -> None:
+    """Its metadata log is the beginning of the others'; other bytes there are damage."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, COUNT))
+    parts = batches(files)
+    less = [*parts[:11], damaged(parts[11])] if is_damaged else parts[:12]
+    for directory, own in ((OTHER, less), (THIRD, parts)):
+        replica(files, own, directory=directory, topic=METADATA_TOPIC)
+    [found] = compared(files, THIRD, OTHER)
+    assert found.partition.topic == METADATA_TOPIC
+    assert found.is_wrong is is_damaged
+    assert DifferenceKind.LOG_END in {each.difference.kind for each in found.differences}
 
 
 def test_records_above_the_watermark_may_differ(files: MemoryFiles) -> None:
