@@ -107,9 +107,11 @@ kerberos: setup ## Log in at a KDC of its own; needs libkrb5-dev, krb5-kdc and k
 	$(INSTALL) -e '.[gssapi]'
 	$(BIN)/python -m pytest tests/kerberos --timeout=600
 
-chaos: setup ## Kill and cut off a broker at random under producers, then under groups; SECONDS=60 SEED=… KAFKA=1 JAVA=1
+chaos: setup ## Kill and cut off a broker at random under producers, then under groups; SECONDS=60 SEED=… KAFKA=1 JAVA=1 CLUSTER=1
+ifndef CLUSTER
 	$(BIN)/python -m tests.chaos.run --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(KAFKA),--kafka)
-	$(BIN)/python -m tests.chaos.groups --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(KAFKA),--kafka) $(if $(JAVA),--java)
+endif
+	$(BIN)/python -m tests.chaos.groups --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(KAFKA),--kafka) $(if $(CLUSTER),--cluster) $(if $(JAVA),--java)
 
 hostile: setup ## Attack a live broker beside working clients; what they notice, in figures
 	$(BIN)/python -m benchmarks.hostile.run

@@ -11,6 +11,7 @@ from typing import Protocol
 from compat.artifacts import KAFKA, class_path, old_release
 from compat.processes import Server, bound_to_us, free_ports
 from tailrace.testing.proxy import Proxy
+from tests.chaos.consuming import SESSION_TIMEOUTS
 
 
 class Killable(Protocol):
@@ -84,6 +85,21 @@ class Ours:
         if self._server is not None:
             self._server.kill()
             self._server = None
+
+
+def settings_of(timeout_ms: int) -> dict[str, str]:
+    """Settings of the broker: short sessions, and more than one partition of a coordinator."""
+    return {
+        "group.min.session.timeout.ms": str(timeout_ms),
+        "group.consumer.min.session.timeout.ms": str(timeout_ms),
+        "group.consumer.session.timeout.ms": str(SESSION_TIMEOUTS * timeout_ms),
+        "group.consumer.min.heartbeat.interval.ms": str(timeout_ms // 4),
+        "group.consumer.heartbeat.interval.ms": str(timeout_ms // 4),
+        "group.initial.rebalance.delay.ms": "100",
+        "offsets.topic.num.partitions": "3",
+        "transaction.state.log.num.partitions": "3",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    }
 
 
 @contextmanager

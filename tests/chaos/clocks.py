@@ -8,7 +8,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
+
+JUMP_SECONDS_MAX: Final = 50 * 60
+"""Below the hour that a record may be ahead of the broker (`message.timestamp.after.max.ms`), and
+far below the days after which Kafka forgets producers and the offsets of groups."""
 
 
 class ShiftedClock:

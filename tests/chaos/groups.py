@@ -1,13 +1,14 @@
 """Groups of consumers and transactions while broker and clients are killed, paused and cut off.
 
-    python -m tests.chaos.groups --seconds 60 [--seed N] [--kafka] [--java]
+    python -m tests.chaos.groups --seconds 60 [--seed N] [--kafka | --cluster] [--java]
 
 Idempotent producers of four makers write a topic that groups of four makers read, and with `--java`
 Kafka's own consumer in each of them; where the broker
 has transactions, transactional producers write it too, and transformers write another topic from it
 exactly once. The members of one more group commit late (`zombies`). Meanwhile the broker is killed,
 stopped, paused and started again, its time of day jumps, its connections are disturbed, and clients
-are killed, paused, replaced and told to leave.
+are killed, paused, replaced and told to leave. With `--cluster` there are three brokers under a
+controller of Kafka (`cluster`), which needs Java and Maven, and otherwise one (`one_broker`).
 Then all is healed, the topics are read to their ends, and each group has to come to the end too.
 
 Every client writes a history of its own; `tests/histories/anomalies` says what none of them may
@@ -19,33 +20,27 @@ with `--kafka` against Apache Kafka 4.3.1, where Java and Maven are there.
 import argparse
 import logging
 import shutil
-import signal
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
-from os import kill
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from compat.artifacts import KAFKA
-from tailrace.client.admin import create_topic
+from tailrace.client.admin import Admin, NewTopic
 from tailrace.client.reader import ClusterReader
 from tailrace.errors import FatalError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from tailrace.testing.proxy import Action, Direction, Proxy
-from tests.chaos.brokers import Killable, behind_proxy
-from tests.chaos.clocks import ShiftedClock
-from tests.chaos.consuming import SESSION_TIMEOUTS
 from tests.chaos.fleet import Berth, Fleet
 from tests.chaos.life import EVENTS, RESULTS, Plan, Role, named
+from tests.chaos.one_broker import one_broker
 from tests.histories.anomalies import Anomaly, Report, find_anomalies
 from tests.histories.history import (
     Assign,
@@ -62,16 +57,14 @@ _TOPICS: Final = (EVENTS, RESULTS)
 _END_SECONDS_MAX: Final = 120
 """For how long a read to the ends may take, and for how long a group may commit nothing more."""
 
+_START_SECONDS_MAX: Final = 60
+
 _PROGRESS_SECONDS: Final = 10
 """The time between two lines with the lag of a group that the run waits for."""
 
 _SECONDS_PER_GIVING_UP: Final = 30
 """A run of so many seconds may have one more client that gives up on an answer of the broker
 (`consuming.records_of`)."""
-
-_JUMP_SECONDS_MAX: Final = 50 * 60
-"""Below the hour that a record may be ahead of the broker (`message.timestamp.after.max.ms`), and
-far below the days after which Kafka forgets producers and the offsets of groups."""
 
 _GROUPS: Final = {
     "mixed": ("confluent-range", "kafka-python", "aiokafka", "ours-range"),
@@ -104,21 +97,6 @@ class Result:
     """Disturbances of broker and clients, by kind."""
 
 
-def settings_of(timeout_ms: int) -> dict[str, str]:
-    """Settings of the broker: short sessions, and more than one partition of a coordinator."""
-    return {
-        "group.min.session.timeout.ms": str(timeout_ms),
-        "group.consumer.min.session.timeout.ms": str(timeout_ms),
-        "group.consumer.session.timeout.ms": str(SESSION_TIMEOUTS * timeout_ms),
-        "group.consumer.min.heartbeat.interval.ms": str(timeout_ms // 4),
-        "group.consumer.heartbeat.interval.ms": str(timeout_ms // 4),
-        "group.initial.rebalance.delay.ms": "100",
-        "offsets.topic.num.partitions": "3",
-        "transaction.state.log.num.partitions": "3",
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-    }
-
-
 def _served(bootstrap: str) -> frozenset[int]:
     """The APIs that the broker offers."""
     request = ApiVersionsRequest(client_software_name="tailrace-chaos", client_software_version="1")
@@ -149,6 +127,7 @@ def _plans(
             for client in (*clients, *([_JAVA[group]] if has_java else []))
         ),
         (Role.ZOMBIE, "ours", "zombies", False),
+        (Role.WATCHER, "confluent", "", False),
     ]
     if ApiKey.END_TXN in apis:
         wanted += [(Role.TRANSACTIONAL, "confluent", "", False)]
@@ -171,87 +150,32 @@ def _plans(
     ]
 
 
-class Chaos:
-    """Disturbs a broker, its clock and its connections, and the clients."""
+class Site(Protocol):
+    """The brokers of a run, and what happens to them."""
 
-    def __init__(
-        self,
-        broker: Killable,
-        proxy: Proxy,
-        clock: ShiftedClock | None,
-        fleet: Fleet,
-        chance: Random,
-    ) -> None:
-        self.counts: Counter[str] = Counter()
-        self._broker = broker
-        self._proxy = proxy
-        self._clock = clock
-        self._fleet = fleet
-        self._chance = chance
-        self._pause = threading.Event()
+    replication_factor: int
+    """Replicas of each partition."""
+    bootstrap: str
+    counts: Counter[str]
+    """Disturbances, by kind."""
 
-    def go_on(self, until: float) -> None:
-        """Disturb until the monotonic time is over, then heal."""
-        kinds = [
-            self._kill_broker,
-            self._stop_broker,
-            self._pause_broker,
-            self._disturb_frames,
-            self._cut,
-            *[self._fleet.disturb] * 6,
-        ]
-        if self._clock is not None:
-            kinds.append(self._jump)
-        while time.monotonic() < until:
-            self._wait(0.6)
-            self._fleet.wake_due()
-            self._chance.choice(kinds)()
-        self._proxy.heal()
+    def disturb(self, fleet: Fleet, chance: Random, until: float) -> list[str]:
+        """Disturb brokers and clients until the monotonic time is over, then heal; the faults."""
+        ...
 
-    def _kill_broker(self) -> None:
-        self.counts["broker killed"] += 1
-        self._broker.kill()
-        self._start_broker()
-
-    def _stop_broker(self) -> None:
-        self.counts["broker stopped in order"] += 1
-        self._broker.stop()
-        self._start_broker()
-
-    def _start_broker(self) -> None:
-        self._wait(1.0)
-        self._broker.start()
-        # Clients that find no broker for long do nothing that could go wrong.
-        self._wait(4.0)
-
-    def _pause_broker(self) -> None:
-        self.counts["broker paused"] += 1
-        kill(self._broker.pid, signal.SIGSTOP)
-        self._wait(3.0)
-        kill(self._broker.pid, signal.SIGCONT)
-
-    def _jump(self) -> None:
-        assert self._clock is not None
-        self.counts["clock jumps"] += 1
-        self._clock.set(self._chance.uniform(-_JUMP_SECONDS_MAX, _JUMP_SECONDS_MAX))
-
-    def _disturb_frames(self) -> None:
-        self.counts["frames disturbed"] += 1
-        action = self._chance.choice([each for each in Action if each is not Action.PASS])
-        self._proxy.disturb(self._chance.choice(tuple(Direction)), action)
-        self._wait(1.5)
-        self._proxy.heal()
-
-    def _cut(self) -> None:
-        self.counts["cuts"] += 1
-        self._proxy.cut()
-
-    def _wait(self, longest_s: float) -> None:
-        self._pause.wait(self._chance.random() * longest_s)
+    def end(self) -> list[str]:
+        """Look at what the brokers leave, when all clients are gone; the faults."""
+        ...
 
 
 def run(
-    seconds: float, seed: int, folder: Path, *, is_kafka: bool = False, has_java: bool = False
+    seconds: float,
+    seed: int,
+    folder: Path,
+    *,
+    is_kafka: bool = False,
+    is_cluster: bool = False,
+    has_java: bool = False,
 ) -> Result:
     """Disturb for some seconds, and check the histories, which are left in the folder.
 
@@ -264,24 +188,17 @@ def run(
         from tests.chaos.java import compile_member
 
         java = compile_member(folder)
-    timeout_ms = 3000 if is_kafka else 1000
+    # A cluster has the session of a broker and an election between a fault and its end.
+    timeout_ms = 3000 if is_kafka else 2000 if is_cluster else 1000
     chance = Random(seed)
     histories = folder / "histories"
     histories.mkdir()
-    clock = ShiftedClock.compile(folder)
-    settings = settings_of(timeout_ms)
-    environment = {} if clock is None else clock.environment
-    with behind_proxy(
-        folder, kafka=KAFKA.version if is_kafka else "", settings=settings, environment=environment
-    ) as (
-        broker,
-        proxy,
-    ):
-        for topic in _TOPICS:
-            create_topic(proxy.address, topic, partition_count=PARTITION_COUNT)
+    with _site(folder, timeout_ms, is_kafka=is_kafka, is_cluster=is_cluster) as site:
+        bootstrap = site.bootstrap
+        _create_topics(site)
         plans = _plans(
-            _served(proxy.address),
-            proxy.address,
+            _served(bootstrap),
+            bootstrap,
             histories,
             seed=seed,
             timeout_ms=timeout_ms,
@@ -296,34 +213,42 @@ def run(
         fleet = Fleet(berths, chance)
         try:
             fleet.start()
-            chaos = Chaos(broker, proxy, clock, fleet, chance)
-            chaos.go_on(time.monotonic() + seconds)
-            faults = _come_to_the_end(fleet, proxy.address, histories, timeout_ms=timeout_ms)
+            faults = site.disturb(fleet, chance, time.monotonic() + seconds)
+            faults += _come_to_the_end(fleet, bootstrap, histories, timeout_ms=timeout_ms)
         finally:
             fleet.kill()
+        faults += site.end()
     gave_up = fleet.gave_up()
     faults += fleet.crashed()
-    faults += faults_of_giving_up(gave_up, seconds, is_kafka=is_kafka)
-    counts = chaos.counts + fleet.counts
+    if not is_cluster:  # There groups move to another coordinator with each trouble of theirs.
+        faults += faults_of_giving_up(gave_up, seconds, is_kafka=is_kafka)
+    counts = site.counts + fleet.counts
     counts.update({f"clients replaced that gave up on {name}": n for name, n in gave_up.items()})
-    if left_out := _left_out_markers(folder):
-        counts["ends of transactions without markers, by Kafka"] = left_out
     report = find_anomalies(read_histories(histories))
     return Result(report=report, faults=faults, counts=counts)
 
 
-def _left_out_markers(folder: Path) -> int:
-    """The number of transactions that Apache Kafka has completed without writing markers.
+def _create_topics(site: Site) -> None:
+    left = {name: NewTopic(name, PARTITION_COUNT, site.replication_factor) for name in _TOPICS}
+    deadline = time.monotonic() + _START_SECONDS_MAX
+    with Admin(bootstrap_servers=site.bootstrap) as admin:
+        while left:
+            outcomes = admin.create_topics(left.values())
+            left = {name: left[name] for name in outcomes.errors}
+            # A broker serves before the controllers take it for one that can have replicas.
+            if left and time.monotonic() > deadline:
+                outcomes.results()
 
-    Kafka 4.3 does so when the coordinator finds no leader of the partitions, which it takes for
-    deleted: so it is while the controller has fenced the only broker, because that was too slow to
-    send heartbeats. An aborted transaction stays open then, and the next one's marker commits it:
-    aborted reads and doubled effects are no wonder after that.
-    """
-    return sum(
-        each.read_text(errors="replace").count("these partitions are likely deleted already")
-        for each in folder.glob("kafka-*.log")
-    )
+
+def _site(
+    folder: Path, timeout_ms: int, *, is_kafka: bool, is_cluster: bool
+) -> AbstractContextManager[Site]:
+    if is_cluster:
+        # Only here: it needs what Spark needs to find Java.
+        from tests.chaos.cluster import three_brokers
+
+        return three_brokers(folder, timeout_ms=timeout_ms)
+    return one_broker(folder, is_kafka=is_kafka, timeout_ms=timeout_ms)
 
 
 def faults_of_giving_up(gave_up: Counter[str], seconds: float, *, is_kafka: bool) -> list[str]:
@@ -360,7 +285,7 @@ def _come_to_the_end(
         readers = {Role.CONSUMER.value, Role.TRANSFORMER.value}
         groups = sorted({each.plan.group for each in fleet.berths if each.plan.role in readers})
         faults += [each for group in groups for each in _lagging(fleet, bootstrap, group, ends)]
-        fleet.end(Role.CONSUMER, Role.TRANSFORMER, Role.ZOMBIE, within_s=within_s)
+        fleet.end(*Role, within_s=within_s)
         read_to_end(bootstrap, histories, [RESULTS], is_committed=True)
         read_to_end(bootstrap, histories, [*_TOPICS], is_committed=False)
     except TimeoutError as error:
@@ -479,14 +404,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.chaos.groups")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=Random().randrange(1 << 30))
-    parser.add_argument("--kafka", action="store_true", help="Apache Kafka instead of our broker")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--kafka", action="store_true", help="Apache Kafka instead of our broker")
+    which.add_argument("--cluster", action="store_true", help="three brokers of ours, replicated")
     parser.add_argument("--java", action="store_true", help="members with Kafka's client too")
     given = parser.parse_args()
     logging.getLogger("tailrace").setLevel(logging.CRITICAL)
     print(f"groups: seed {given.seed}, {given.seconds:g} s", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="tailrace-groups-"))
     try:
-        result = run(given.seconds, given.seed, folder, is_kafka=given.kafka, has_java=given.java)
+        result = run(
+            given.seconds,
+            given.seed,
+            folder,
+            is_kafka=given.kafka,
+            is_cluster=given.cluster,
+            has_java=given.java,
+        )
     except FatalError as error:
         sys.exit(f"chaos: {error}")
     anomalies: tuple[Anomaly, ...] = result.report.anomalies
@@ -499,7 +433,7 @@ def main() -> None:
     kinds = Counter(each.kind.value for each in anomalies)
     print(f"anomalies {len(anomalies)} {dict(kinds) or ''}")
     if anomalies or result.faults:
-        options = " --kafka" * given.kafka + " --java" * given.java
+        options = " --kafka" * given.kafka + " --cluster" * given.cluster + " --java" * given.java
         print(
             f"the histories are in {folder / 'histories'}; to repeat: python -m tests.chaos.groups "
             f"--seconds {given.seconds:g} --seed {given.seed}{options}"

@@ -5,7 +5,8 @@
 Each process has the history of what it did in a file of its own, which is what remains of it when
 it is killed. On SIGTERM it comes to an orderly end: it waits for its sends and leaves its group.
 
-Not here: what the clients do (`producing`, `consuming`, `transforming`, `zombies`).
+Not here: what the clients do (`producing`, `consuming`, `transforming`, `zombies`,
+`watching`).
 """
 
 import json
@@ -39,6 +40,7 @@ class Role(Enum):
     TRANSACTIONAL = "transactional"
     TRANSFORMER = "transformer"
     ZOMBIE = "zombie"
+    WATCHER = "watcher"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,10 @@ def main() -> None:
             from tests.chaos import zombies
 
             zombies.commit_late(life)
+        case Role.WATCHER:
+            from tests.chaos import watching
+
+            watching.watch(life)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,17 @@ import pytest
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.testing import TestBroker
+from tests.chaos.brokers import settings_of
 from tests.chaos.clocks import ShiftedClock
 from tests.chaos.fleet import Berth, Fleet
-from tests.chaos.groups import faults_of_giving_up, run, settings_of
+from tests.chaos.groups import faults_of_giving_up, run
 from tests.chaos.java import compile_member
 from tests.chaos.life import EVENTS, Plan, Role
 
 pytestmark = pytest.mark.wire
 
 SECONDS = 6
+CLUSTER_SECONDS = 30
 
 
 def test_groups_of_a_broker_that_is_killed_and_paused_read_what_they_should(
@@ -34,6 +36,17 @@ def test_groups_of_a_broker_that_is_killed_and_paused_read_what_they_should(
     assert result.report.figures["sends ok"] > 100
     assert result.report.figures["records polled"] > 300
     assert result.counts.total() > 3
+
+
+@pytest.mark.slow
+def test_groups_of_three_brokers_in_trouble_read_what_they_should(tmp_path: Path) -> None:
+    """No client sees an anomaly, the replicas are equal at the end, and no broker logs an error."""
+    result = run(CLUSTER_SECONDS, 7, tmp_path, is_cluster=True)
+    assert not result.faults
+    assert not result.report.anomalies, "\n".join(map(str, result.report.anomalies[:5]))
+    assert result.report.figures["sends ok"] > 300
+    assert result.report.figures["watermarks ok"] > 30
+    assert sum(n for name, n in result.counts.items() if name.startswith("broker")) > 3
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "cooperative"])

@@ -17,6 +17,7 @@ consuming, transforming and producing exactly once:
     stale commit        a commit moved a group back behind one that had been acknowledged before
     doubled effect      two committed records were made of one source record
     lost effect         a group has committed an offset, and a source record below it has no effect
+    watermark back      a process was told a lower high watermark than before
 
 A consumer may begin anew only when a partition is assigned to it. A group's consumer then begins
 at an offset that its group may have committed, or where it has stood in that partition before (as
@@ -51,6 +52,7 @@ from tests.histories.history import (
     Poll,
     ReadToEnd,
     Record,
+    See,
     Send,
     Source,
 )
@@ -73,6 +75,7 @@ class Kind(Enum):
     STALE_COMMIT = "stale commit"
     DOUBLED_EFFECT = "doubled effect"
     LOST_EFFECT = "lost effect"
+    WATERMARK_BACK = "watermark back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,7 @@ def find_anomalies(history: Iterable[Operation]) -> Report:
         *_disordered_sends(facts),
         *_wrong_polls(facts),
         *_stale_commits(facts),
+        *_watermarks_back(facts),
         *_wrong_effects(facts),
     ]
     return Report(anomalies=tuple(anomalies), figures=_figures(facts))
@@ -434,6 +438,25 @@ def _wrong_reads(facts: _Facts) -> Iterator[Anomaly]:
             )
 
 
+def _watermarks_back(facts: _Facts) -> Iterator[Anomaly]:
+    # A new leader may know a lower one than the old leader; it tells none until it is sure
+    # (KIP-207), and a process that has the new leader's epoch is refused by the old one.
+    seen: dict[tuple[str, str], tuple[int, Operation]] = {}
+    for each in facts.history:
+        if not isinstance(each.action, See) or each.outcome is not Outcome.OK:
+            continue
+        partition, watermark = each.action.partition, each.action.watermark
+        before, earlier = seen.get((each.process, partition), (-1, each))
+        if watermark < before:
+            yield Anomaly(
+                kind=Kind.WATERMARK_BACK,
+                partition=partition,
+                what=f"{each.process} was told {watermark} after {before}",
+                evidence=(earlier, each),
+            )
+        seen[each.process, partition] = watermark, each
+
+
 def _torn_transactions(facts: _Facts) -> Iterator[Anomaly]:
     parts: dict[str, list[tuple[Operation, Send]]] = defaultdict(list)
     for operation, send in facts.sends.values():
@@ -660,6 +683,7 @@ _WORDS: Final[dict[type[Action], str]] = {
     Commit: "offset commits",
     EndTransaction: "ends of transactions",
     ReadToEnd: "readings to the end",
+    See: "watermarks",
 }
 
 

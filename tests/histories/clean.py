@@ -23,6 +23,7 @@ from tests.histories.history import (
     Poll,
     ReadToEnd,
     Record,
+    See,
     Send,
     Source,
 )
@@ -262,6 +263,14 @@ class _World:
             case _:
                 self.poll(member)
 
+    def see(self) -> None:
+        """Ask for a high watermark."""
+        partition = self.chance.choice(PARTITIONS)
+        place = self.begin("watcher", See(partition=partition))
+        if self.chance.random() < 0.9:
+            watermark = len(self.logs[partition])
+            self.end(place, Outcome.OK, See(partition=partition, watermark=watermark))
+
     def read_to_end(self, *, is_committed: bool) -> None:
         """Read all of it by a process that does nothing else."""
         name = f"end.{is_committed}"
@@ -294,6 +303,8 @@ def play(chance: Random) -> list[Operation]:
                 world.transact(chance.choice(("t", "u")))
             case 5:
                 world.transact(transformer.process, source=transformer)
+            case 6:
+                world.see()
             case _:
                 world.consume()
     for is_committed in (False, True):

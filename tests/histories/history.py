@@ -111,10 +111,19 @@ class ReadToEnd:
     is_committed: bool
 
 
-Action = Send | Poll | Assign | Commit | EndTransaction | ReadToEnd
+@dataclass(frozen=True, slots=True, kw_only=True)
+class See:
+    """A high watermark that a process was told."""
+
+    partition: str
+    watermark: int = -1
+    """-1 until the answer is there."""
+
+
+Action = Send | Poll | Assign | Commit | EndTransaction | ReadToEnd | See
 
 _ACTIONS: dict[str, type[Action]] = {
-    each.__name__: each for each in (Send, Poll, Assign, Commit, EndTransaction, ReadToEnd)
+    each.__name__: each for each in (Send, Poll, Assign, Commit, EndTransaction, ReadToEnd, See)
 }
 
 

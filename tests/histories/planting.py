@@ -21,6 +21,7 @@ from tests.histories.history import (
     Outcome,
     Poll,
     Record,
+    See,
     Send,
 )
 
@@ -383,6 +384,24 @@ def lose_effect(history: History, chance: Random) -> History:
     return _acting(history, operation, replace(send, source=None))
 
 
+def see_less(history: History, chance: Random) -> History:
+    """A process was told a high watermark that was over long ago."""
+    seen = [
+        (each, each.action)
+        for each in history
+        if isinstance(each.action, See) and each.outcome is Outcome.OK and each.action.watermark > 0
+    ]
+    operation, see = _choice(chance, seen)
+    end_s = _end_s(history)
+    late = replace(
+        operation,
+        action=replace(see, watermark=see.watermark - 1),
+        start_s=end_s,
+        end_s=end_s + 1,
+    )
+    return [*history, late]
+
+
 PLANTS: Final[tuple[tuple[Kind, Callable[[History, Random], History]], ...]] = (
     (Kind.LOST_WRITE, lose),
     (Kind.LOST_WRITE, lose_committed),
@@ -402,4 +421,5 @@ PLANTS: Final[tuple[tuple[Kind, Callable[[History, Random], History]], ...]] = (
     (Kind.STALE_COMMIT, commit_back),
     (Kind.DOUBLED_EFFECT, double_effect),
     (Kind.LOST_EFFECT, lose_effect),
+    (Kind.WATERMARK_BACK, see_less),
 )

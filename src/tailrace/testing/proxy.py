@@ -28,7 +28,7 @@ import struct
 import threading
 from collections.abc import Callable, Collection
 from enum import Enum
-from typing import Final, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 from tailrace.protocol.apis import ApiKey
 
@@ -55,6 +55,15 @@ class Action(Enum):
     CUT = "cut"
 
 
+class _Rule(NamedTuple):
+    """The frames of a direction that are disturbed, and how."""
+
+    action: Action
+    apis: frozenset[int] | None
+    is_concerned: Callable[[str], bool] | None
+    """Chooses connections by their client ids; None: all."""
+
+
 class _Connection:
     """One client's connection, and the proxy's connection to the broker for it."""
 
@@ -62,6 +71,8 @@ class _Connection:
         self._ends = client, broker
         self._asked: dict[bytes, int] = {}
         """The API of each unanswered request, by correlation id."""
+        self.client_id = ""
+        """The client id of the latest request."""
 
     def cut(self) -> None:
         """Reset both connections; unsent bytes are lost."""
@@ -77,6 +88,9 @@ class _Connection:
             return self._asked.pop(body[:4], -1)
         api = int.from_bytes(body[:2], "big")
         self._asked[body[4:8]] = api
+        # Flexible headers have it in the same place and form (KIP-482). -1 is no client id.
+        length = int.from_bytes(body[8:10], "big", signed=True)
+        self.client_id = body[10 : 10 + max(0, length)].decode(errors="replace")
         return api
 
 
@@ -97,7 +111,7 @@ class Proxy:
         self._listener: socket.socket
         self.address = ""
         """`host:port` in the `with` block, for `bootstrap.servers` and advertised listeners."""
-        self._rules: dict[Direction, tuple[Action, frozenset[int] | None]] = {}
+        self._rules: dict[Direction, _Rule] = {}
         self._connections: set[_Connection] = set()
         self._changed = asyncio.Event()
         """Set when the rules change, and then replaced by a new event."""
@@ -121,13 +135,19 @@ class Proxy:
         self._thread.join()
 
     def disturb(
-        self, direction: Direction, action: Action, apis: Collection[ApiKey] | None = None
+        self,
+        direction: Direction,
+        action: Action,
+        apis: Collection[ApiKey] | None = None,
+        *,
+        is_concerned: Callable[[str], bool] | None = None,
     ) -> None:
         """Apply `action` to frames of these APIs, or of all, in one direction from now on.
 
-        It replaces the previous rule of that direction.
+        `is_concerned` chooses connections by their client ids, which distinguish brokers from
+        clients, and from each other. It replaces the previous rule of that direction.
         """
-        rule = action, None if apis is None else frozenset(map(int, apis))
+        rule = _Rule(action, None if apis is None else frozenset(map(int, apis)), is_concerned)
         self._on_loop(lambda: self._rules.update({direction: rule}))
 
     def heal(self) -> None:
@@ -214,7 +234,8 @@ class Proxy:
             while True:
                 size = await source.readexactly(4)
                 body = await source.readexactly(int.from_bytes(size, "big"))
-                action = await self._action_for(direction, connection.api_of(body, direction))
+                api = connection.api_of(body, direction)
+                action = await self._action_for(direction, api, connection.client_id)
                 is_swallowed |= action is Action.BLACK_HOLE
                 if is_swallowed:
                     continue
@@ -231,18 +252,23 @@ class Proxy:
         except (OSError, asyncio.IncompleteReadError):
             return
 
-    async def _action_for(self, direction: Direction, api: int) -> Action:
+    async def _action_for(self, direction: Direction, api: int, client_id: str) -> Action:
         """The action for a frame, after waiting while the rule is HOLD."""
         is_counted = False
         while True:
-            action, apis = self._rules.get(direction, (Action.PASS, None))
-            if action is Action.PASS or (apis is not None and api not in apis):
+            rule = self._rules.get(direction)
+            if (
+                rule is None
+                or rule.action is Action.PASS
+                or (rule.apis is not None and api not in rule.apis)
+                or (rule.is_concerned is not None and not rule.is_concerned(client_id))
+            ):
                 return Action.PASS
             if not is_counted:
                 is_counted = True
                 with self._disturbed:
                     self._disturbed_count += 1
                     self._disturbed.notify_all()
-            if action is not Action.HOLD:
-                return action
+            if rule.action is not Action.HOLD:
+                return rule.action
             await self._changed.wait()

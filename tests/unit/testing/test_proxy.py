@@ -13,9 +13,10 @@ from tailrace.testing.proxy import Action, Direction, Proxy
 TIMEOUT_S = 30
 
 
-def frame(api: ApiKey, number: int) -> bytes:
+def frame(api: ApiKey, number: int, client_id: bytes = b"") -> bytes:
     """The start of a request, as far as the proxy reads it."""
     body = int(api).to_bytes(2, "big") + b"\0\0" + number.to_bytes(4, "big")
+    body += len(client_id).to_bytes(2, "big") + client_id if client_id else b""
     return len(body).to_bytes(4, "big") + body
 
 
@@ -39,8 +40,9 @@ def echo() -> Iterator[str]:
     def serve(end: socket.socket) -> None:
         # A client, or the proxy for it, may end the connection with a reset.
         with end, suppress(ConnectionResetError):
-            while len(asked := exactly(end, 12)) == 12:
-                end.sendall(answer(int.from_bytes(asked[8:], "big")))
+            while len(size := exactly(end, 4)) == 4:
+                asked = exactly(end, int.from_bytes(size, "big"))
+                end.sendall(answer(int.from_bytes(asked[4:8], "big")))
 
     def accept() -> None:
         while True:
@@ -142,6 +144,25 @@ def test_a_black_hole_swallows_for_good_and_keeps_the_connection() -> None:
         client.settimeout(0)
         with pytest.raises(BlockingIOError):
             client.recv(1)
+
+
+def test_connections_are_disturbed_by_their_client_ids() -> None:
+    """Frames of one client are held in both directions; those of another one pass."""
+    with connected() as (proxy, client):
+        for direction in Direction:
+            proxy.disturb(direction, Action.HOLD, is_concerned=lambda name: name == "broker-1")
+        client.sendall(frame(ApiKey.FETCH, 1, b"broker-1"))
+        assert proxy.wait_for_disturbed(1, timeout_s=TIMEOUT_S)
+        host, port = proxy.address.split(":")
+        with socket.create_connection((host, int(port)), TIMEOUT_S) as other:
+            other.sendall(frame(ApiKey.FETCH, 2, b"broker-2"))
+            assert exactly(other, 12) == answer(2)
+        client.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            client.recv(1)
+        client.settimeout(TIMEOUT_S)
+        proxy.heal()
+        assert exactly(client, 12) == answer(1)
 
 
 def test_a_broker_that_is_not_there_ends_the_connection() -> None:
