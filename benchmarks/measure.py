@@ -104,9 +104,17 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 def cost_of(process_id: int, work: Callable[[], object]) -> Cost:
     """Seconds of one call, and the CPU seconds that another process spent meanwhile."""
-    cpu_before = cpu_seconds(process_id)
+    return costs_of([process_id], work)[0]
+
+
+def costs_of(process_ids: Sequence[int], work: Callable[[], object]) -> tuple[Cost, ...]:
+    """The cost of one call to each of several other processes."""
+    before = [cpu_seconds(each) for each in process_ids]
     seconds = seconds_of(work)
-    return Cost(seconds=seconds, cpu_seconds=cpu_seconds(process_id) - cpu_before)
+    return tuple(
+        Cost(seconds=seconds, cpu_seconds=cpu_seconds(each) - spent)
+        for each, spent in zip(process_ids, before, strict=True)
+    )
 
 
 def cost_of_command(command: Sequence[str | Path]) -> Cost:
@@ -166,6 +174,14 @@ def resident_bytes(process_id: int) -> int:
     """Memory of a process that is in RAM, shared pages included."""
     pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_bytes(process_id: int) -> int:
+    """The most memory in RAM that a process has had, shared pages included."""
+    for line in Path(f"/proc/{process_id}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(f"the kernel does not say what process {process_id} has had at most")
 
 
 def _children(process_id: int) -> Sequence[int]:

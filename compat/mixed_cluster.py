@@ -9,21 +9,19 @@ Invariant: only one broker at a time is away, so that nothing that was acknowled
 """
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 from compat import clients, controllers
+from compat.brokers import OurBroker, kafkas_broker
 from compat.clients import Sender
 from compat.kafka import Kafka
-from compat.processes import Server, bound_to_us, free_ports
+from compat.processes import free_ports
 from compat.report import Report
 from tailrace.client.admin import Admin, NewTopic
-from tailrace.client.nodes import Node
 from tailrace.client.reader import PartitionDescription
 from tailrace.errors import RetriableError, TailraceError
 
@@ -47,64 +45,6 @@ _REPLICATED = {
 }
 
 
-class _Ours(AbstractContextManager["_Ours"]):
-    """A broker of ours on one directory and one port, which can be started again."""
-
-    def __init__(self, number: int, directory: Path, *, port: int, controller: Node) -> None:
-        self.logs = directory / "logs"
-        self._number = number
-        self._output = directory / "tailrace.log"
-        self._server: Server | None = None
-        settings = {
-            "process.roles": "broker",
-            "node.id": str(number),
-            "controller.quorum.bootstrap.servers": f"{controller.host}:{controller.port}",
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "log.dirs": str(self.logs),
-            **_REPLICATED,
-        }
-        self._command = bound_to_us([
-            sys.executable, "-m", "tailrace", "serve",
-            *(f"--override={name}={value}" for name, value in settings.items()),
-        ])  # fmt: skip
-        directory.mkdir(parents=True)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def start(self) -> None:
-        """Start, and return when it serves.
-
-        Raises:
-            FatalError: it does not.
-        """
-        name = f"Tailrace, broker {self._number},"
-        self._server = Server(
-            name, self._command, self._output, ready=f"[KafkaServer id={self._number}] started"
-        )
-
-    def stop(self) -> None:
-        """Stop in order.
-
-        Raises:
-            FatalError: it does not.
-        """
-        if self._server is not None:
-            server, self._server = self._server, None
-            server.stop()
-
-    def kill(self) -> None:
-        """End it at once, as a crash does."""
-        if self._server is not None:
-            self._server.kill()
-            self._server = None
-
-
 class _Cluster:
     """The brokers by their ids, and what clients ask of them."""
 
@@ -113,19 +53,19 @@ class _Cluster:
         ports = dict(zip(IDS, free_ports(len(IDS)), strict=True))
         self.bootstrap_servers = ",".join(f"127.0.0.1:{port}" for port in ports.values())
         self.controller = controller
-        address = f"PLAINTEXT://127.0.0.1:{ports[KAFKAS_ID]}"
-        kafka.settings |= _REPLICATED | {
-            "process.roles": "broker",
-            "node.id": str(KAFKAS_ID),
-            "listeners": address,
-            "advertised.listeners": address,
-            "controller.quorum.voters": f"{node.id}@{node.host}:{node.port}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        }
-        self.brokers: dict[int, Kafka | _Ours] = {
+        kafka.settings |= _REPLICATED | kafkas_broker(
+            KAFKAS_ID, port=ports[KAFKAS_ID], controller=node
+        )
+        self.brokers: dict[int, Kafka | OurBroker] = {
             number: kafka
             if number == KAFKAS_ID
-            else _Ours(number, directory / f"broker-{number}", port=port, controller=node)
+            else OurBroker(
+                number,
+                directory / f"broker-{number}",
+                port=port,
+                controller=node,
+                settings=_REPLICATED,
+            )
             for number, port in ports.items()
         }
 

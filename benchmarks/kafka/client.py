@@ -1,4 +1,4 @@
-"""librdkafka in a process of its own: one run of one client against one broker.
+"""A client in a process of its own: one run of librdkafka or of our producer against one broker.
 
     python -m benchmarks.kafka.client ARGUMENTS       a kind, an address and a `Load`, as JSON
 
@@ -13,25 +13,27 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
-from benchmarks.measure import Cost, cost_of
+from benchmarks.measure import Cost, costs_of
+from tailrace import Producer as OurProducer
 from tailrace.client import BrokerAddress
 
 ROOT = Path(__file__).parents[2]
-WAIT_SECONDS = 60
+WAIT_SECONDS = 300
+"""Longest wait for all acknowledgements: three brokers on a busy machine take their time."""
 CALL_RECORDS = 1_000
 """Records handed over in one call, to librdkafka or by it; Python's own cost is per call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A client's work, and the settings it has besides librdkafka's defaults."""
+    """A client's work, and the settings it has besides its defaults."""
 
     topic: str
     count: int
@@ -43,13 +45,20 @@ class Load:
 class Run:
     """Cost and counts of one run of a client."""
 
-    cost: Cost
-    """The broker's CPU seconds; the client's own are left out."""
+    costs: tuple[Cost, ...]
+    """CPU seconds of each broker that was watched; the client's own are left out."""
     counted: dict[str, float]
 
+    @property
+    def cost(self) -> Cost:
+        """The cost of the broker that was named first."""
+        return self.costs[0]
 
-def run_client(kind: str, load: Load, *, address: BrokerAddress, process_id: int) -> Run:
-    """One run of a client against the broker with this address and process.
+
+def run_client(
+    kind: str, load: Load, *, address: BrokerAddress | str, process_ids: Sequence[int]
+) -> Run:
+    """One run of a client against this address, with the costs of these brokers.
 
     Raises:
         RuntimeError: it failed; its errors are on ours.
@@ -69,11 +78,11 @@ def run_client(kind: str, load: Load, *, address: BrokerAddress, process_id: int
                 print(file=stdin, flush=True)
                 stdout.readline()
 
-            cost = cost_of(process_id, work)
+            costs = costs_of(process_ids, work)
             result = stdout.readline()
             if not result:
                 raise RuntimeError(f"a client failed: {kind} {load}")
-            return Run(cost=cost, counted=json.loads(result))
+            return Run(costs=costs, counted=json.loads(result))
         finally:
             process.kill()
 
@@ -126,20 +135,56 @@ def fetch(load: Load, *, address: str) -> dict[str, float]:
 
 
 def flush(load: Load, *, address: str) -> dict[str, float]:
-    """One record at a time, awaited; gives the median of their seconds."""
+    """One record at a time, awaited; gives quantiles of their seconds."""
     producer = Producer(_settings(load, address))
     value = os.urandom(load.value_bytes)
     producer.list_topics(load.topic, WAIT_SECONDS)
+
+    def send() -> None:
+        producer.produce(load.topic, value, partition=0)
+        unsent = producer.flush(WAIT_SECONDS)
+        assert not unsent, unsent
+
+    return _time_each(load, send)
+
+
+def produce_ours(load: Load, *, address: str) -> dict[str, float]:
+    """Like `produce`, by our producer, which finds its broker with a record of its own."""
+    values = [os.urandom(load.value_bytes)] * CALL_RECORDS
+    with OurProducer(load.settings, bootstrap_servers=address) as producer:
+        producer.send(load.topic, values[0]).result()
+        _wait_for_word()
+        for start in range(0, load.count, CALL_RECORDS):
+            for value in values[: load.count - start]:
+                producer.send(load.topic, value, receipt=False)
+        producer.flush()
+        print(flush=True)
+        failed = producer.metrics()["record-error-total"]
+        assert not failed, failed
+    return {}
+
+
+def flush_ours(load: Load, *, address: str) -> dict[str, float]:
+    """Like `flush`, by our producer."""
+    value = os.urandom(load.value_bytes)
+    with OurProducer(load.settings, bootstrap_servers=address) as producer:
+        producer.send(load.topic, value, partition=0).result()
+        return _time_each(load, lambda: producer.send(load.topic, value, partition=0).result())
+
+
+def _time_each(load: Load, send: Callable[[], object]) -> dict[str, float]:
     _wait_for_word()
     seconds = []
     for _ in range(load.count):
         started = time.perf_counter()
-        producer.produce(load.topic, value, partition=0)
-        unsent = producer.flush(WAIT_SECONDS)
+        send()
         seconds.append(time.perf_counter() - started)
-        assert not unsent, unsent
     print(flush=True)
-    return {"median_seconds": statistics.median(seconds)}
+    seconds.sort()
+    return {
+        "median_seconds": statistics.median(seconds),
+        "p99_seconds": seconds[int(0.99 * len(seconds))],
+    }
 
 
 def _settings(load: Load, address: str) -> dict[str, object]:
@@ -171,7 +216,13 @@ def _wait_for_word() -> None:
 def main(arguments: str) -> None:
     """Do the work of a client that the arguments ask for."""
     asked = json.loads(arguments)
-    work = {"produce": produce, "fetch": fetch, "flush": flush}[asked["kind"]]
+    work = {
+        "produce": produce,
+        "fetch": fetch,
+        "flush": flush,
+        "produce-ours": produce_ours,
+        "flush-ours": flush_ours,
+    }[asked["kind"]]
     print(json.dumps(work(Load(**asked["load"]), address=asked["address"])), flush=True)
 
 

@@ -91,7 +91,7 @@ def _flush_ms(broker: Broker, *, numbers: Iterator[int], flushes: int) -> float:
     load = Load(
         topic=topic, count=flushes, value_bytes=VALUE_BYTES, settings={"acks": 1, "linger.ms": 0}
     )
-    run = run_client("flush", load, address=broker.address, process_id=broker.process_id)
+    run = run_client("flush", load, address=broker.address, process_ids=[broker.process_id])
     broker.delete_topic(topic)
     return run.counted["median_seconds"] * 1e3
 

@@ -1,10 +1,10 @@
-"""`make bench-kafka`: Apache Kafka and Tailrace in turn on this machine, as one table of ratios.
+"""`make bench-kafka`: Apache Kafka and Tailrace in turn on this machine, as tables of ratios.
 
-    python -m benchmarks.kafka.run [--only STAGE ...] [--quick]
+    python -m benchmarks.kafka.run [--kind KIND] [--only STAGE ...] [--rounds N] [--quick]
 
-From the root of the checkout. A full run writes `benchmarks/results/local/<commit>-kafka.json`; a
-stage that fails ends it, and the next run goes on there. One with `--only` or `--quick` just shows
-the table. Exit code 2 if Kafka cannot be had.
+From the root of the checkout. Of each kind, single brokers and clusters of three, a full run writes
+`benchmarks/results/local/<commit>-<kind>.json`; a stage that fails ends it, and the next run goes
+on there. One with `--only` or `--quick` just shows the table. Exit code 2 if Kafka cannot be had.
 """
 
 import argparse
@@ -18,17 +18,20 @@ import confluent_kafka
 
 from benchmarks.kafka.directories import measure_compaction, measure_dump, measure_recovery
 from benchmarks.kafka.exactly_once import measure_exactly_once
+from benchmarks.kafka.failover import measure_failover
+from benchmarks.kafka.following import measure_catch_up, measure_idle_followers
 from benchmarks.kafka.latency import measure_latency
 from benchmarks.kafka.peer import Peer
 from benchmarks.kafka.raw import measure_raw
 from benchmarks.kafka.records import measure_records
+from benchmarks.kafka.replicas import measure_replicas
 from benchmarks.kafka.requests import measure_requests
 from benchmarks.kafka.spark import measure_spark
 from benchmarks.kafka.startup import measure_startup
 from benchmarks.kafka.tool import measure_tool
 from benchmarks.kafka.topics import measure_topics
 from benchmarks.kafka.traffic import measure_traffic
-from benchmarks.measure import Bench, Figure
+from benchmarks.measure import ROUNDS, Bench, Figure
 from benchmarks.report import checkout_name, comparison, write_results
 from benchmarks.stages import FinishedStages, Stage, run_stages
 from compat.artifacts import KAFKA
@@ -50,6 +53,16 @@ STAGES: dict[str, Callable[[Bench, Peer], list[Figure]]] = {
     "exactly-once": measure_exactly_once,
 }
 
+CLUSTER_STAGES: dict[str, Callable[[Bench, Peer], list[Figure]]] = {
+    "replicas": measure_replicas,
+    "fail-over": measure_failover,
+    "idle-followers": measure_idle_followers,
+    "catch-up": measure_catch_up,
+}
+
+KINDS = {"kafka": STAGES, "cluster": CLUSTER_STAGES}
+"""The stages of each file of results."""
+
 
 def _against(peer: Peer, measure: Callable[[Bench, Peer], list[Figure]]) -> Stage:
     return lambda bench: measure(bench, peer)
@@ -68,10 +81,14 @@ def versions(peer: Peer) -> dict[str, str]:
 def main() -> None:
     """Read the arguments, run, show and write."""
     parser = argparse.ArgumentParser(description="Measure Tailrace against Apache Kafka.")
-    parser.add_argument("--only", action="append", choices=STAGES, help="one stage; repeatable")
+    parser.add_argument("--kind", choices=KINDS, help="only single brokers, or only clusters")
+    parser.add_argument(
+        "--only", action="append", choices=STAGES | CLUSTER_STAGES, help="one stage; repeatable"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="a smoke run; its figures mean nothing"
     )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="instead of five")
     chosen = parser.parse_args()
     # Whatever ends us has to end the brokers first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -93,22 +110,30 @@ def main() -> None:
             say(f"{figure.name}: {figure.ratio:.2f} of {figure.peer_name}")
 
     is_whole = not (chosen.only or chosen.quick)
-    finished = FinishedStages(checkout, "-kafka")
-    figures = run_stages(
-        {name: _against(peer, STAGES[name]) for name in chosen.only or STAGES},
-        finished=finished if is_whole else None,
-        is_quick=chosen.quick,
-        say=say,
-        tell=tell,
-    )
-    print()
-    print(comparison(figures))
-    print()
-    if is_whole:
-        path = write_results(figures, checkout=checkout, kind="-kafka", versions=versions(peer))
-        say(f"written to {path}")
-        finished.forget()
-    else:
+    for kind in [chosen.kind] if chosen.kind else KINDS:
+        stages = {
+            name: _against(peer, measure)
+            for name, measure in KINDS[kind].items()
+            if not chosen.only or name in chosen.only
+        }
+        finished = FinishedStages(checkout, f"-{kind}")
+        figures = run_stages(
+            stages,
+            finished=finished if is_whole else None,
+            is_quick=chosen.quick,
+            rounds_max=chosen.rounds,
+            say=say,
+            tell=tell,
+        )
+        if figures:
+            print(f"\n{comparison(figures)}\n")
+        if is_whole:
+            path = write_results(
+                figures, checkout=checkout, kind=f"-{kind}", versions=versions(peer)
+            )
+            say(f"written to {path}")
+            finished.forget()
+    if not is_whole:
         say("nothing written: not a full run")
 
 

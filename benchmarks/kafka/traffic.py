@@ -95,9 +95,9 @@ def _run(
     topic = f"traffic-{next(numbers)}"
     broker.create_topic(topic)
     load = Load(topic=topic, count=total // value_bytes, value_bytes=value_bytes, settings=settings)
-    produced = run_client("produce", load, address=broker.address, process_id=broker.process_id)
+    produced = run_client("produce", load, address=broker.address, process_ids=[broker.process_id])
     load = Load(topic=topic, count=load.count, value_bytes=value_bytes, settings={})
-    fetched = run_client("fetch", load, address=broker.address, process_id=broker.process_id)
+    fetched = run_client("fetch", load, address=broker.address, process_ids=[broker.process_id])
     resident = resident_bytes(broker.process_id)
     broker.delete_topic(topic)
     return Traffic(
