@@ -36,7 +36,7 @@ OURS_ALONE = frozenset({
 })  # fmt: skip
 """Settings that Kafka has under no name, or does not show."""
 OTHER_DEFAULTS = frozenset({
-    "broker.id", "controller.listener.names", "inter.broker.listener.name", "listeners", "log.dir",
+    "broker.id", "controller.listener.names", "listeners", "log.dir",
     "log.flush.scheduler.interval.ms", "max.connections", "max.connections.per.ip", "node.id",
     "process.roles", "queued.max.request.bytes",
 })  # fmt: skip

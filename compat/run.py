@@ -48,6 +48,7 @@ from compat import (
     keyed_order,
     killed,
     limits,
+    listeners,
     lives,
     metadata_turns,
     mixed_cluster,
@@ -193,6 +194,7 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     report.check("the message tables are those of Kafka's definitions", differing(KAFKA.version))
     encoding.check(report, java, jars, directory)
     limits.check(report, java, jars, directory)
+    listeners.check(report, java, jars, directory)
     coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
     report.section("Our controller's rules, against Kafka's classes and with Kafka's brokers")
     partition_changes.check(report, java, jars, directory)

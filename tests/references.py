@@ -31,6 +31,7 @@ from tailrace.broker.config import (
     TOPIC_DEFAULT_SETTINGS,
 )
 from tailrace.broker.foreign import IGNORED_PREFIXES, describe_ignored
+from tailrace.broker.listeners import LISTENER_SETTINGS
 from tailrace.cli import commands
 from tailrace.client.admin.config import ADMIN_SETTINGS
 from tailrace.client.consumer.config import CONSUMER_SETTINGS
@@ -72,10 +73,14 @@ def configuration() -> str:
         "## Broker\n\nGiven in a properties file (`tailrace serve --config FILE`), one by one "
         '(`--override NAME=VALUE`), or as `Broker(data, settings={"num.partitions": 4})` or '
         "`Broker(data, num_partitions=4)`.\n\n"
-        + describe_settings(OWN_SETTINGS)
-        + "\n## Coordinators and the metadata log\n\nSettings of the broker too.\n\n"
+        + describe_settings((*OWN_SETTINGS, *LISTENER_SETTINGS))
+        + "\n`listener.name.<name>.max.connections`, with the name in lower case, limits the "
+        "connections of one listener.\n"
+        "\n## Coordinators and the metadata log\n\nSettings of the broker too.\n\n"
         + describe_settings(
-            each for each in BROKER_SETTINGS if each not in (*OWN_SETTINGS, *TOPIC_DEFAULT_SETTINGS)
+            each
+            for each in BROKER_SETTINGS
+            if each not in (*OWN_SETTINGS, *LISTENER_SETTINGS, *TOPIC_DEFAULT_SETTINGS)
         )
         + "\n## Changes while the broker runs\n\n`kafka-configs --entity-type brokers --alter` "
         "and IncrementalAlterConfigs change these for one broker (`--entity-name`) or for all "
@@ -83,7 +88,8 @@ def configuration() -> str:
         "broker was started with. They are kept with the cluster's state. DescribeConfigs shows "
         "where each value is from; all other settings are read only there.\n\n"
         + "".join(f"- `{name}`\n" for name in sorted(CHANGEABLE - _TOPIC_DEFAULTS))
-        + "- all defaults for topics, below\n"
+        + "- `listener.name.<name>.max.connections`\n"
+        "- all defaults for topics, below\n"
         "\n`leader.replication.throttled.rate` and `follower.replication.throttled.rate` are taken "
         "too, for `kafka-reassign-partitions`, and have no effect: copies are not throttled. Where "
         "eligible leader replicas are kept, `min.insync.replicas` is a setting of all brokers "

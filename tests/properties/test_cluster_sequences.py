@@ -129,7 +129,7 @@ class Model:
         }
         was_clean = self.chance.random() < 0.5
         self.controller.settle(beginning.records(logs, was_clean=was_clean, largest_producer_id=-1))
-        self.controller.register(records.Endpoint("localhost", 9092))
+        self.controller.register({"PLAINTEXT": records.Endpoint("localhost", 9092)})
 
     def restart(self, kind: str, die_after: int | None = None) -> None:
         """Stop in some way and start again; a start that dies is followed by one that does not."""

@@ -142,6 +142,7 @@ class Machine:
             "process.roles": "broker",
             "node.id": str(self._id),
             "controller.quorum.bootstrap.servers": cluster.controller.bootstrap,
+            "controller.listener.names": "CONTROLLER",
             "log.dirs": "data",
             "listeners": f"memory:{self._port}",
             "replica.lag.time.max.ms": "2000",

@@ -17,19 +17,21 @@ from types import MappingProxyType
 from tailrace.broker.cleaning import clean_regularly
 from tailrace.broker.config import (
     BROKER_SETTINGS,
-    CHANGEABLE,
     BrokerConfig,
+    changeable_settings,
     changed_config,
     usable_changes,
 )
 from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, LogServices
 from tailrace.broker.foreign import IGNORED
+from tailrace.broker.listeners import Listener
 from tailrace.broker.quorum import Quorum
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
 from tailrace.broker.wiring import find_handlers, find_repeats
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
+from tailrace.cluster.records import Endpoint
 from tailrace.errors import TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatistics
 from tailrace.handlers.services import BrokerSettings, Services
@@ -41,7 +43,7 @@ from tailrace.replication.replicas import Replicas, ReplicaStatistics
 from tailrace.replication.validation import BatchValidation
 from tailrace.runtime.system import Runtime
 from tailrace.server.dispatch import Dispatch, Dispatcher, RequestAnswers
-from tailrace.server.listener import Server, ServerStatistics
+from tailrace.server.listener import Port, Server, ServerStatistics
 from tailrace.storage.cleaner.worker import (
     CleanerStatistics,
     CleaningJob,
@@ -55,7 +57,7 @@ from tailrace.storage.manager import (
     LogManagerStatistics,
     end_reason,
 )
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +120,7 @@ class RunningBroker:
         self.failed = asyncio.Event()
         """Set when the broker cannot continue: it accepts no more requests, and must be stopped."""
         self._end_reason: str | None = None
+        self._endpoints: Mapping[str, Endpoint] | None = None
         self._topic_configs: Mapping[str, str] = {}
         """The defaults for topics that the logs have."""
         self._quorum = quorum
@@ -151,7 +154,8 @@ class RunningBroker:
         services = Services(
             node_id=config.node_id,
             cluster_id=cluster_id,
-            endpoint=lambda: self.endpoint,
+            listener=config.inter_broker_listener,
+            endpoints=self.endpoints,
             cluster=quorum.cluster,
             controller=quorum.controller,
             create_topics=quorum.create_topics,
@@ -183,8 +187,9 @@ class RunningBroker:
             partitions_per_answer_max=config.partitions_per_answer_max,
             settings=BrokerSettings(
                 declared={each.name: each for each in BROKER_SETTINGS},
-                changeable=CHANGEABLE,
+                changeable=changeable_settings(config),
                 ignored=IGNORED,
+                port_of=self.port_of,
                 given={**config.given, **config.ignored},
                 check=self._check_changes,
                 apply=self.use_changes,
@@ -204,10 +209,10 @@ class RunningBroker:
         """The tasks that compact logs, by their number, from 0."""
 
     def open(self) -> None:
-        """Open the port; connections wait in the kernel's queue until `start`.
+        """Open the ports; connections wait in the kernel's queue until `start`.
 
         Raises:
-            ListenError: the address cannot be used; nothing was started.
+            ListenError: an address cannot be used; nothing was started.
         """
         self._server.open()
 
@@ -258,18 +263,40 @@ class RunningBroker:
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        """Host and port that clients connect to."""
-        if self.config.advertised is not None:
-            host, port = self.config.advertised
-            return host or socket.gethostname(), port or self._server.port
-        host = self._server.host
-        return (socket.gethostname() if host in WILDCARDS else host), self._server.port
+        """Host and port that clients connect to: those of the first advertised listener."""
+        return next(iter(self.endpoints().values()))
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """The advertised addresses by the name of the listener, in order; from `open` on."""
+        # Asked for by each request that names brokers, and the same from then on.
+        if self._endpoints is None:
+            advertised = (each for each in self.config.listeners if each.is_advertised)
+            self._endpoints = {each.name: self._endpoint_of(each) for each in advertised}
+        return self._endpoints
+
+    def _endpoint_of(self, listener: Listener) -> Endpoint:
+        host, port = self._server.address_of(listener.name)
+        if listener.advertised is not None:
+            host, port = listener.advertised[0], listener.advertised[1] or port
+        return Endpoint(socket.gethostname() if host in WILDCARDS else host, port)
+
+    def port_of(self, name: str) -> int | None:
+        """The port in use of a listener; None: this broker has no such listener."""
+        is_own = any(each.name == name for each in self.config.listeners)
+        return self._server.address_of(name)[1] if is_own else None
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT for `bootstrap.servers`."""
-        host, port = self.endpoint
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        """HOST:PORT for `bootstrap.servers`, of the first advertised listener."""
+        return _address(self.endpoint)
+
+    @property
+    def addresses(self) -> str:
+        """The addresses for clients, for people: HOST:PORT, or each listener as NAME://HOST:PORT."""
+        endpoints = self.endpoints()
+        if len(endpoints) == 1:
+            return self.bootstrap_servers
+        return ",".join(f"{name}://{_address(each)}" for name, each in endpoints.items())
 
     def statistics(self) -> BrokerStatistics:
         """The statistics of all parts; looks at every segment, group and transaction."""
@@ -342,15 +369,24 @@ class RunningBroker:
     ) -> Server:
         config = self.config
         dispatcher = Dispatcher(find_handlers(services), self._runtime.threads)
-        dispatch = self._quorum.wrap(dispatcher.dispatch)
+
+        def answers(name: str) -> RequestAnswers:
+            # What an answer depends on is bound here, so that no request has to carry it.
+            of_listener = replace(services, listener=name)
+            handlers = dispatcher.with_handlers(find_handlers(of_listener))
+            dispatch = self._quorum.wrap(handlers.dispatch)
+            # A repeated request would bypass the wrapper.
+            if wrap_dispatch:
+                return RequestAnswers(wrap_dispatch(dispatch))
+            return RequestAnswers(dispatch, find_repeats(of_listener))
+
         return Server(
             self._runtime.network,
-            # A repeated request would bypass the wrapper.
-            RequestAnswers(wrap_dispatch(dispatch))
-            if wrap_dispatch
-            else RequestAnswers(dispatch, find_repeats(services)),
+            [
+                Port(each.name, each.host, each.port, answers(each.name))
+                for each in config.listeners
+            ],
             read_from_device=services.device_reads.first_bytes,
-            address=(config.host, config.port),
             frame_bytes_max=config.frame_bytes_max,
             idle_ms_max=config.idle_ms_max,
             memory_bytes_max=config.request_memory_bytes_max,
@@ -464,3 +500,8 @@ class RunningBroker:
             backoff_ms=backoff_ms,
             device_failed=device_failed,
         )
+
+
+def _address(endpoint: tuple[str, int]) -> str:
+    host, port = endpoint
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

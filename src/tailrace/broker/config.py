@@ -20,7 +20,14 @@ from tailrace.broker.kraft.settings import (
     MetadataFetchConfig,
     parse_controllers,
 )
-from tailrace.broker.listeners import ListenerNames, plan_addresses
+from tailrace.broker.listeners import (
+    LISTENER_SETTINGS,
+    Listener,
+    ListenerConfig,
+    connection_limits,
+    limit_name,
+    plan_listeners,
+)
 from tailrace.cluster.metadata.folder import METADATA_LOG_SETTINGS, MetadataLogConfig
 from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.config.settings import (
@@ -139,31 +146,6 @@ class BrokerConfig:
         high=32,
         text="How many partitions of each data directory are opened at a time when the broker "
         "starts.",
-    )
-    listeners: str = setting(
-        "listeners",
-        default="127.0.0.1:9092",
-        text="HOST:PORT to listen on, also as PLAINTEXT://HOST:PORT; without a host all addresses "
-        "of the machine, and port 0 takes any free one. Listeners of a controller are left out.",
-    )
-    advertised_listeners: str = setting(
-        "advertised.listeners",
-        default="",
-        text="HOST:PORT to which clients connect. Default: the address of the listener. If HOST is "
-        "empty, the name of this machine; 0.0.0.0 and :: are refused. If there are several, the "
-        "one that has the listener's name.",
-    )
-    listener_protocols: tuple[str, ...] = setting(
-        "listener.security.protocol.map",
-        default=(),
-        text="What listeners with names of their own are, as NAME:PLAINTEXT; other protocols than "
-        "PLAINTEXT are refused for a listener of clients.",
-    )
-    controller_listeners: tuple[str, ...] = setting(
-        "controller.listener.names",
-        default=(),
-        text="Names of listeners that are for controllers only, which are left out. With "
-        "`process.roles=broker` the first is the listener by which controllers are reached.",
     )
     # Refused and not ignored: who sets one relies on it.
     authorizer_class_name: str = setting(
@@ -420,12 +402,10 @@ class BrokerConfig:
     """The log directories, without duplicates."""
     metadata_directory: str
     """The directory of the metadata log: one of `directories`, or one of its own."""
-    listener_name: str
-    """The name of the listener, as other brokers know it."""
-    host: str
-    port: int
-    advertised: tuple[str, int] | None
-    """Host and port for clients; None: where the broker listens."""
+    listeners: tuple[Listener, ...]
+    """The listeners of clients and brokers; at least one."""
+    inter_broker_listener: str
+    """The name of the listener by which other brokers reach this one."""
     connection_limits: ConnectionLimits
     topic_defaults: TopicDefaults
     groups: GroupSettings
@@ -478,6 +458,7 @@ def _as_broker_setting(topic: Setting) -> Setting:
 TOPIC_DEFAULT_SETTINGS = tuple(_as_broker_setting(each) for each in BROKER_DEFAULTED)
 BROKER_SETTINGS = (
     *OWN_SETTINGS,
+    *LISTENER_SETTINGS,
     *GROUP_SETTINGS,
     *CONSUMER_SETTINGS,
     *TRANSACTION_SETTINGS,
@@ -522,14 +503,15 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         own["node_id"] = own["broker_id"]
     elif "broker.id" not in given:
         own["broker_id"] = own["node_id"]
-    listener, (host, port), advertised = plan_addresses(
-        own["listeners"],
-        own["advertised_listeners"],
-        names=ListenerNames(
-            controllers=own["controller_listeners"], protocols=own["listener_protocols"]
-        ),
+    listeners, inter_broker = plan_listeners(
+        ListenerConfig(**field_values(ListenerConfig, values)),
+        given,
+        is_broker_alone=not is_alone,
         faults=faults,
     )
+    # Those of listeners that there are not are Kafka's to ignore, too.
+    for name in {limit_name(each) for each in listeners} & ignored.keys():
+        given[name] = ignored.pop(name)
     directories = _directories(own["log_dirs"], own["log_dir"], faults)
     kraft = KRaftConfig(**field_values(KRaftConfig, values))
     controllers: tuple[ControllerAddress, ...] = ()
@@ -542,14 +524,14 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         **own,
         directories=directories,
         metadata_directory=_metadata_directory(directories, own["metadata_log_dir"]),
-        listener_name=listener,
-        host=host,
-        port=port,
-        advertised=advertised,
+        listeners=listeners,
+        inter_broker_listener=inter_broker,
         connection_limits=ConnectionLimits(
             connections_max=own["connections_max"],
             per_address_max=own["address_connections_max"],
             overrides=_overrides(own["address_connections_overrides"], faults),
+            of_listeners=connection_limits(listeners, given, faults),
+            preferred=inter_broker if len(listeners) > 1 else "",
         ),
         topic_defaults=TopicDefaults(
             partition_count=own["partition_count"],
@@ -593,6 +575,11 @@ CHANGEABLE: Final = frozenset(each.name for each in TOPIC_DEFAULT_SETTINGS) | {
 The number of recovery threads counts from the next start on, because only starts recover."""
 
 
+def changeable_settings(config: BrokerConfig) -> frozenset[str]:
+    """`CHANGEABLE`, with the limits of the broker's listeners (KIP-402)."""
+    return CHANGEABLE | {limit_name(each) for each in config.listeners}
+
+
 def changed_config(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
     """The settings with changes over those of the start, the last layer on top.
 
@@ -600,9 +587,9 @@ def changed_config(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerCo
         ConfigError: values out of range, or that contradict each other.
     """
     # From the texts of the start, so that a change is checked together with what it leaves.
-    texts = dict(config.given)
+    texts, changeable = dict(config.given), changeable_settings(config)
     for layer in layers:
-        for name in layer.keys() & CHANGEABLE:
+        for name in layer.keys() & changeable:
             # A change of log.retention.ms counts more than hours that the broker was started with.
             for coarser in _COARSER.get(name, ()):
                 texts.pop(coarser, None)
@@ -615,8 +602,14 @@ def usable_changes(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerCo
 
     Another broker may have stored them. If the rest contradicts itself, no change counts.
     """
+    changeable = changeable_settings(config)
     usable = [
-        {name: text for name, text in layer.items() if _is_usable(name, text)} for layer in layers
+        {
+            name: layer[name]
+            for name in layer
+            if name in changeable and _is_usable(name, layer[name])
+        }
+        for layer in layers
     ]
     try:
         return changed_config(config, *usable)
@@ -627,10 +620,11 @@ def usable_changes(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerCo
 
 
 def _is_usable(name: str, text: str) -> bool:
-    if name not in CHANGEABLE:
-        return False
+    # The limit of a listener is not declared.
+    declared = _BY_NAME.get(name)
     try:
-        _BY_NAME[name].parse(text)
+        if declared is not None:
+            declared.parse(text)
     except ValueError as error:
         logger.warning("setting_not_changed reason=%s", error)
         return False
@@ -693,12 +687,6 @@ def _quorum_faults(config: BrokerConfig) -> Iterator[str]:
             yield (
                 f"controller.quorum.voters: with process.roles=broker node.id {config.node_id} is "
                 "none of the voters"
-            )
-        named = config.kraft.inter_broker_listener.upper()
-        if named and named != config.listener_name:
-            yield (
-                f"inter.broker.listener.name: {named} is not {config.listener_name}, the one "
-                "listener of this broker"
             )
         return
     # By their ids: the address of this node is that of its controller's listener, which there is

@@ -28,7 +28,6 @@ _GROUPS: Final = {
         "leader.imbalance.per.broker.percentage unclean.leader.election.interval.ms "
         "controlled.shutdown.max.retries "
         "controlled.shutdown.retry.backoff.ms "
-        "security.inter.broker.protocol "
         ""
         "replica.socket.receive.buffer.bytes "
         "follower.fetch.last.tiered.offset.enable "
@@ -84,7 +83,7 @@ _GROUPS: Final = {
         "num.network.threads num.io.threads background.threads queued.max.requests "
         "num.replica.alter.log.dirs.threads socket.listen.backlog.size "
         "socket.receive.buffer.bytes socket.send.buffer.bytes early.start.listeners "
-        "control.plane.listener.name fetch.purgatory.purge.interval.requests "
+        "fetch.purgatory.purge.interval.requests "
         "producer.purgatory.purge.interval.requests "
         "delete.records.purgatory.purge.interval.requests remote.fetch.max.wait.ms "
         "remote.list.offsets.request.timeout.ms"
@@ -169,7 +168,7 @@ _GROUPS: Final = {
     "Kafka 4 has no such setting either": (
         "broker.id.generation.enable reserved.broker.max.id inter.broker.protocol.version "
         "log.message.format.version log.message.downconversion.enable "
-        "log.message.timestamp.difference.max.ms"
+        "log.message.timestamp.difference.max.ms control.plane.listener.name"
     ),
 }
 

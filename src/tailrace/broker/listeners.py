@@ -1,90 +1,152 @@
-"""Parser for Kafka's `listeners` and `advertised.listeners`.
+"""Kafka's `listeners` and what goes with them: ports of a broker, by name.
 
-    PLAINTEXT://:9092,CONTROLLER://:9093     the listeners of a controller are left out
-    127.0.0.1:9092                           without a name it is PLAINTEXT
+    listeners=INSIDE://:9092,OUTSIDE://:9094,CONTROLLER://:9093     the controllers' are left out
+    advertised.listeners=INSIDE://b1:9092,OUTSIDE://example.com:9094
+    listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT
+    inter.broker.listener.name=INSIDE
+    listener.name.outside.max.connections=100
+
+A listener without a name, as in `127.0.0.1:9092`, is PLAINTEXT. The combinations that Kafka refuses
+are refused (`AbstractKafkaConfig`, `KafkaConfig.validateValues`), unless it has one listener only:
+then there is nothing to confuse, and brokers use it whatever its name.
 
 Invariant: a listener that Kafka would encrypt, or ask for a login, is refused.
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from itertools import groupby
+from typing import Final, NamedTuple
 
+from tailrace.config.settings import INT32_MAX, setting, settings_of
 from tailrace.values import dataclass
 
 Address = tuple[str, int]
 
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PLAINTEXT: Final = "PLAINTEXT"
+_PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
-class _Listener(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ListenerConfig:
+    """Kafka's settings of listeners."""
+
+    listeners: str = setting(
+        "listeners",
+        default="127.0.0.1:9092",
+        text="What to listen on: NAME://HOST:PORT, several with commas between; HOST:PORT is that "
+        "of the listener PLAINTEXT. Without a host all addresses of the machine, and port 0 takes "
+        "any free one. Listeners of a controller are left out.",
+    )
+    advertised_listeners: str = setting(
+        "advertised.listeners",
+        default="",
+        text="NAME://HOST:PORT to which clients of each listener connect. Default: the addresses "
+        "of the listeners. If HOST is empty, the name of this machine; 0.0.0.0 and :: are refused. "
+        "A listener that is not in the list is for those who know it: no answer names it.",
+    )
+    protocols: tuple[str, ...] = setting(
+        "listener.security.protocol.map",
+        default=(),
+        text="What listeners with names of their own are, as NAME:PLAINTEXT; other protocols than "
+        "PLAINTEXT are refused for a listener of clients or brokers.",
+    )
+    controllers: tuple[str, ...] = setting(
+        "controller.listener.names",
+        default=(),
+        text="Names of listeners that are for controllers only, which are left out. With "
+        "`process.roles=broker` the first is the listener by which controllers are reached, and "
+        "none may be in `listeners`.",
+    )
+    inter_broker: str = setting(
+        "inter.broker.listener.name",
+        default="",
+        text="Name of the listener by which brokers reach each other: PLAINTEXT if empty, or the "
+        "only one. Its connections are accepted even above `max.connections`.",
+    )
+    inter_broker_protocol: str = setting(
+        "security.inter.broker.protocol",
+        default=PLAINTEXT,
+        choices=_PROTOCOLS,
+        text="The other way to name that listener, where its name is that of its protocol.",
+    )
+
+
+LISTENER_SETTINGS: Final = settings_of(ListenerConfig)
+
+
+class Listener(NamedTuple):
+    """A port of this broker, and the address by which it is known."""
+
+    name: str
+    host: str
+    port: int
+    is_advertised: bool = True
+    """Whether answers name it."""
+    advertised: Address | None = None
+    """The address for those who connect: without a host the name of this machine, and port 0 is the
+    one that is open. None: where it listens."""
+
+
+class _Given(NamedTuple):
+    """A listener as a setting gives it."""
+
     name: str
     text: str
-    """The listener as the setting gives it."""
     address: Address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerNames:
-    """The settings that give a listener's name its meaning: controllers and security protocols."""
+class Listeners(NamedTuple):
+    """All listeners of a broker; none if the settings have faults."""
 
-    controllers: tuple[str, ...]
-    """`controller.listener.names`."""
-    protocols: tuple[str, ...]
-    """`listener.security.protocol.map`: NAME:PROTOCOL."""
-
-    def is_plaintext(self, name: str) -> bool:
-        """Whether bytes go over a listener as they are.
-
-        Raises:
-            ValueError: the name is none of a protocol, and not in the map.
-        """
-        mapped = dict(each.upper().split(":", 1) for each in self.protocols if ":" in each)
-        if name not in mapped and name not in _PROTOCOLS:
-            raise ValueError(
-                f"listener.security.protocol.map does not say what {name} is; add {name}:PLAINTEXT"
-            )
-        return mapped.get(name, name).strip() == "PLAINTEXT"
+    all: tuple[Listener, ...]
+    inter_broker: str
+    """Name of the one for other brokers."""
 
 
-def plan_addresses(
-    listeners: str, advertised: str, *, names: ListenerNames, faults: list[str]
-) -> tuple[str, Address, Address | None]:
-    """The listener's name, the address to listen on, and the advertised one if it differs.
+def plan_listeners(
+    config: ListenerConfig, given: Mapping[str, str], *, is_broker_alone: bool, faults: list[str]
+) -> Listeners:
+    """The listeners of clients and brokers; errors are appended to `faults`.
 
-    An advertised address without a host, which is the name of this machine, has an empty one.
-    Errors are appended to `faults`; ignore the addresses if there are any.
+    `is_broker_alone`: the node has the role `broker` and no other.
     """
     count = len(faults)
-    listening = _parse("listeners", listeners, names=names, faults=faults)
-    named = _parse("advertised.listeners", advertised, names=names, faults=faults)
-    # Kafka's default file names one for clients and one for the controller, which is left out.
-    if len(listening) > 1:
-        faults.append(
-            f"listeners: this broker listens on one address, and {_texts(listening)} are "
-            f"{len(listening)}; keep one of them"
-        )
-    if not listening:
-        if len(faults) == count:
+    protocols = _protocols(config, faults)
+    controllers = tuple(map(str.upper, config.controllers))
+    if is_broker_alone:
+        faults += _controller_faults(config, controllers, protocols)
+    listening = _parse("listeners", config.listeners, unnamed=PLAINTEXT, faults=faults)
+    own = [each for each in listening if each.name not in controllers]
+    faults += _protocol_faults(own, protocols, is_map_given=bool(config.protocols))
+    faults += _clashes(listening)
+    # One alone may have any name, so an address without a name is that one's.
+    named_so = own[0].name if len(own) == 1 else PLAINTEXT
+    advertised = _parse(
+        "advertised.listeners", config.advertised_listeners, unnamed=named_so, faults=faults
+    )
+    advertised = [each for each in advertised if each.name not in controllers]
+    if len(faults) == count:
+        if own:
+            faults += _advertised_faults(config, own, advertised)
+        else:
             faults.append(
                 "listeners: no listener is for clients; add one, such as PLAINTEXT://:9092"
             )
-        return "", ("", 0), None
-    listener = listening[0]
-    # As in Kafka the two lists belong together by name. One alone may have another name: with one
-    # listener there is nothing to confuse.
-    chosen = [each for each in named if each.name == listener.name] if len(named) > 1 else named
-    if len(chosen) != 1 and named:
-        faults.append(
-            f"advertised.listeners: which of {_texts(named)} is that of {listener.text}; keep one"
+    if len(faults) > count:
+        return Listeners((), "")
+    known = {each.name: _advertised_address(each) for each in advertised}
+    found = tuple(
+        Listener(
+            each.name,
+            *each.address,
+            is_advertised=not known or each.name in known,
+            advertised=known.get(each.name),
         )
-        return listener.name, listener.address, None
-    return (
-        listener.name,
-        listener.address,
-        _advertised(chosen[0], faults) if chosen else None,
+        for each in own
     )
+    return Listeners(found, _inter_broker(config, found, given=given, faults=faults))
 
 
 def parse_address(text: str) -> Address:
@@ -100,42 +162,225 @@ def parse_address(text: str) -> Address:
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - as asked for
 
 
-def _parse(name: str, text: str, *, names: ListenerNames, faults: list[str]) -> list[_Listener]:
-    """Listeners of clients, in their order."""
-    found = []
-    for part in filter(None, (each.strip() for each in text.split(","))):
-        scheme, _, address = part.rpartition("://")
-        scheme = scheme.upper() or "PLAINTEXT"
-        if scheme in map(str.upper, names.controllers):
+# -- limits of single listeners ---------------------------------------------------------------
+
+
+def limit_name(listener: Listener) -> str:
+    """The setting that limits the connections of one listener."""
+    # In lower case, as Kafka's `ListenerName.configPrefix`.
+    return f"listener.name.{listener.name.lower()}.max.connections"
+
+
+def connection_limits(
+    listeners: Iterable[Listener], texts: Mapping[str, str], faults: list[str]
+) -> dict[str, int]:
+    """The limits that single listeners have, by name."""
+    found = {}
+    for each in listeners:
+        name = limit_name(each)
+        if name not in texts:
             continue
-        try:
-            # To serve it without would send the records of a client that asks for encryption in
-            # the clear.
-            if not names.is_plaintext(scheme):
-                raise ValueError(
-                    f"{part!r} wants encryption or a login; only PLAINTEXT is supported"
-                )
-            found.append(_Listener(scheme, part, parse_address(address)))
-        except ValueError as error:
-            faults.append(f"{name}: {error}")
+        text = texts[name].strip()
+        if text.isdecimal() and 1 <= int(text) <= INT32_MAX:
+            found[each.name] = int(text)
+        else:
+            faults.append(f"{name}: {text!r} is not a number of 1 to {INT32_MAX}")
     return found
 
 
-def _advertised(listener: _Listener, faults: list[str]) -> Address:
-    host, port = listener.address
-    if listener.text.rpartition("://")[2].startswith(":"):
-        return "", port
-    with suppress(ValueError):  # It is a name.
-        # Kafka refuses only 0.0.0.0 in this form. A client that is sent to any of these connects
-        # to its own machine, if at all.
-        if ipaddress.ip_address(host).is_unspecified:
+# -- protocols and controllers ----------------------------------------------------------------
+
+
+def _protocols(config: ListenerConfig, faults: list[str]) -> dict[str, str]:
+    """`listener.security.protocol.map`, in upper case."""
+    found: dict[str, str] = {}
+    for each in config.protocols:
+        name, colon, protocol = (part.strip() for part in each.upper().rpartition(":"))
+        if not colon or protocol not in _PROTOCOLS:
             faults.append(
+                f"listener.security.protocol.map: {each!r} is not NAME:PROTOCOL with one of "
+                f"{', '.join(_PROTOCOLS)}"
+            )
+            # Or its listeners would be faults, too.
+            found.setdefault(name, PLAINTEXT)
+        elif found.setdefault(name, protocol) != protocol:
+            faults.append(f"listener.security.protocol.map: {name} is there twice")
+    return found
+
+
+def _protocol_faults(
+    listeners: Iterable[_Given], protocols: Mapping[str, str], *, is_map_given: bool
+) -> Iterator[str]:
+    for listener in listeners:
+        name = listener.name
+        # The names of protocols are their own meaning as long as no map is given, as in Kafka.
+        protocol = protocols.get(name, name if name in _PROTOCOLS and not is_map_given else "")
+        if not protocol and "://" in listener.text:
+            yield (
+                f"listeners: listener.security.protocol.map does not say what {name} is; add "
+                f"{name}:PLAINTEXT"
+            )
+        # To serve it without would send the records of a client that asks for encryption in the
+        # clear.
+        elif protocol not in {PLAINTEXT, ""}:
+            yield (
+                f"listeners: {listener.text!r} wants encryption or a login; only PLAINTEXT is "
+                "supported"
+            )
+
+
+def _controller_faults(
+    config: ListenerConfig, controllers: Sequence[str], protocols: Mapping[str, str]
+) -> Iterator[str]:
+    """Faults of the controllers' listeners, in the settings of a node that is none."""
+    if not controllers:
+        yield (
+            "controller.listener.names: with process.roles=broker it has the name of the "
+            "controllers' listener, such as CONTROLLER"
+        )
+        return
+    if config.protocols:
+        for name in controllers:
+            if name not in protocols:
+                yield (
+                    f"controller.listener.names: listener.security.protocol.map does not say what "
+                    f"{name} is; add {name}:PLAINTEXT"
+                )
+    # Only the first is used, as in Kafka. In plain text to a port with TLS, a start would wait for
+    # a minute and name no reason.
+    first = controllers[0]
+    protocol = protocols.get(first, first if first in _PROTOCOLS else PLAINTEXT)
+    if protocol != PLAINTEXT:
+        yield (
+            f"controller.listener.names: {first} is {protocol}; this broker reaches controllers by "
+            "PLAINTEXT only"
+        )
+    for each in _parse("listeners", config.listeners, unnamed=PLAINTEXT, faults=[]):
+        if each.name in controllers:
+            yield (
+                f"listeners: {each.text} is named in controller.listener.names, and a node with "
+                "process.roles=broker is no controller; take it out"
+            )
+
+
+# -- addresses --------------------------------------------------------------------------------
+
+
+def _parse(setting_name: str, text: str, *, unnamed: str, faults: list[str]) -> list[_Given]:
+    """The listeners of a list, in their order; `unnamed` is the name of those without."""
+    found = []
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, _, address = part.rpartition("://")
+        try:
+            found.append(_Given(name.upper() or unnamed, part, parse_address(address)))
+        except ValueError as error:
+            faults.append(f"{setting_name}: {error}")
+    return found
+
+
+def _clashes(listening: Sequence[_Given]) -> Iterator[str]:
+    """Listeners with the same name, or for the same port."""
+    yield from _twice("listeners", listening)
+    by_port = sorted(listening, key=lambda each: each.address[1])
+    for port, group in groupby(by_port, key=lambda each: each.address[1]):
+        same = list(group)
+        if port and len(same) > 1:
+            # Two stacks have ports of their own; a name, or no host, may stand for both.
+            kinds = [_ip_version(each.address[0]) for each in same if _has_host(each)]
+            if sorted(map(str, kinds)) != ["4", "6"] or len(same) != 2:
+                yield (
+                    f"listeners: {_texts(same)} have the same port; each needs its own, unless one "
+                    "is on an IPv4 address and one on an IPv6 address"
+                )
+
+
+def _twice(setting_name: str, listeners: Sequence[_Given]) -> Iterator[str]:
+    by_name: dict[str, list[_Given]] = {}
+    for each in listeners:
+        by_name.setdefault(each.name, []).append(each)
+    for name, same in by_name.items():
+        if len(same) > 1:
+            yield (
+                f"{setting_name}: {_texts(same)} are all {name}; each listener needs a name of its "
+                "own, which listener.security.protocol.map has"
+            )
+
+
+def _ip_version(host: str) -> int | None:
+    """4 or 6; None: it is a name."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).version
+    return None
+
+
+def _has_host(listener: _Given) -> bool:
+    return not listener.text.rpartition("://")[2].startswith(":")
+
+
+def _advertised_faults(
+    config: ListenerConfig, own: Sequence[_Given], advertised: Sequence[_Given]
+) -> Iterator[str]:
+    if not advertised and config.advertised_listeners.strip():
+        yield (
+            "advertised.listeners: all of them are for controllers; add that of a listener for "
+            "clients"
+        )
+    yield from _twice("advertised.listeners", advertised)
+    names = {each.name for each in own}
+    for each in advertised:
+        if each.name not in names:
+            yield (
+                f"advertised.listeners: {each.text} is none of the listeners, which are "
+                f"{_texts(own)}"
+            )
+        host, port = each.address
+        # Kafka refuses only 0.0.0.0 in this form. A client that is sent to any of these connects to
+        # its own machine, if at all.
+        if _has_host(each) and _is_unspecified(host):
+            yield (
                 f"advertised.listeners: clients cannot connect to {host}, which stands for all "
                 "addresses of a machine; give a name or an address of this one, or leave the host "
                 f"out, as in :{port}, for the name that it has"
             )
-    return host, port
 
 
-def _texts(listeners: Iterable[_Listener]) -> str:
+def _is_unspecified(host: str) -> bool:
+    with suppress(ValueError):  # It is a name.
+        return ipaddress.ip_address(host).is_unspecified
+    return False
+
+
+def _advertised_address(listener: _Given) -> Address:
+    host, port = listener.address
+    return (host if _has_host(listener) else ""), port
+
+
+def _inter_broker(
+    config: ListenerConfig,
+    listeners: Sequence[Listener],
+    *,
+    given: Mapping[str, str],
+    faults: list[str],
+) -> str:
+    """The name of the listener for other brokers."""
+    name, names = config.inter_broker.strip().upper(), "inter.broker.listener.name"
+    is_protocol_given = "security.inter.broker.protocol" in given
+    if name and is_protocol_given:
+        faults.append(
+            "only one of inter.broker.listener.name and security.inter.broker.protocol may be set"
+        )
+    elif is_protocol_given:
+        name, names = config.inter_broker_protocol, "security.inter.broker.protocol"
+    elif not name:
+        name = listeners[0].name if len(listeners) == 1 else PLAINTEXT
+    advertised = [each.name for each in listeners if each.is_advertised]
+    if name not in advertised:
+        faults.append(
+            f"{names}: {name} is none of the advertised listeners, which are "
+            f"{', '.join(advertised)}; set inter.broker.listener.name to one of them"
+        )
+    return name
+
+
+def _texts(listeners: Iterable[_Given]) -> str:
     return ", ".join(each.text for each in listeners)

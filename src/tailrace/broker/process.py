@@ -41,7 +41,7 @@ API is loaded imports it on the loop, which takes 3 to 13 ms."""
 async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str], None]) -> None:
     """Run a broker until SIGINT or SIGTERM, or until it fails, and stop it in order.
 
-    `started` is called with HOST:PORT when the broker accepts requests.
+    `started` is called with `RunningBroker.addresses` when the broker accepts requests.
 
     Raises:
         DirectoryError, StorageError, ListenError: as `start_broker`.
@@ -62,7 +62,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     broker = await start_broker(config, runtime)
     # Exclude the objects of the start from garbage collection: a pass over them takes 30 ms.
     freeze_objects()
-    started(broker.bootstrap_servers)
+    started(broker.addresses)
     # Beside serving, so that a start does not wait for APIs that nobody may ask for (decision 24).
     ahead = asyncio.ensure_future(_load_ahead(runtime.threads))
     ends = [asyncio.ensure_future(event.wait()) for event in (asked_to_stop, broker.failed)]

@@ -14,7 +14,6 @@ from tailrace.broker.loading import Loading
 from tailrace.broker.quorum import OwnQuorum
 from tailrace.broker.state import StartingState, check_home
 from tailrace.cluster.changes import TopicChanges
-from tailrace.cluster.records import Endpoint
 from tailrace.errors import DirectoryError
 from tailrace.records.codecs import limit_decompression
 from tailrace.replication.replicas import Replicas
@@ -59,7 +58,7 @@ async def start_broker(
     limit_decompression(config.decompressed_bytes_max)
     start = _start_in_cluster if config.has_controllers else _start_alone
     broker = await start(config, runtime, wrap_dispatch=wrap_dispatch)
-    logger.info("broker_started node=%d listen=%s", config.node_id, broker.bootstrap_servers)
+    logger.info("broker_started node=%d listen=%s", config.node_id, broker.addresses)
     return broker
 
 
@@ -142,9 +141,9 @@ async def _start_in_cluster(
             replicas=replicas,
             wrap_dispatch=wrap_dispatch,
         )
-        # The registration names the port.
+        # The registration names the ports.
         broker.open()
-        await membership.join(Endpoint(*broker.endpoint))
+        await membership.join(broker.endpoints())
         # Before a log is changed: a crash from here on is no orderly stop.
         take_marks(logs)
         _check_can_continue(logs)

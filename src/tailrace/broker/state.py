@@ -87,6 +87,7 @@ class StartingState:
             directories={each.path: each.directory.directory_id for each in logs.directories},
         )
         controller = Controller(log, node, chance=runtime.chance, defaults=defaults)
+        controller.listener = config.inter_broker_listener
         beginning = Beginning(
             log,
             node,

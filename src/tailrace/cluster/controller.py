@@ -127,8 +127,8 @@ class Controller(ClusterState):
         """The level of `kraft.version`."""
         return self.log.kraft_version
 
-    def controller_id(self) -> int:
-        """This node."""
+    def controller_id(self, listener: str | None = None) -> int:  # noqa: ARG002 - see below
+        """This node: there is no other."""
         return self.node_id
 
     # -- plans --------------------------------------------------------------------------------
@@ -342,8 +342,8 @@ class Controller(ClusterState):
         """Have the first change save what a new log begins with, which is served already."""
         self._first = records
 
-    def register(self, endpoint: Endpoint) -> None:
-        """Say in the log where this broker listens, and that it serves.
+    def register(self, endpoints: Mapping[str, Endpoint]) -> None:
+        """Say in the log where this broker listens, by listener, and that it serves.
 
         Raises:
             StorageError: the state could not be saved.
@@ -360,7 +360,7 @@ class Controller(ClusterState):
                 registration_records(
                     self.log.image,
                     self._node,
-                    endpoint,
+                    endpoints,
                     incarnation=self.new_id(),
                     epoch=epoch,
                 )

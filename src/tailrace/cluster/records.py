@@ -226,9 +226,17 @@ def fence_record(node: Node, epoch: int) -> RecordToWrite:
 
 
 def registration_records(
-    image: MetadataImage, node: Node, endpoint: Endpoint, *, incarnation: uuid.UUID, epoch: int
+    image: MetadataImage,
+    node: Node,
+    endpoints: Mapping[str, Endpoint],
+    *,
+    incarnation: uuid.UUID,
+    epoch: int,
 ) -> Iterator[RecordToWrite]:
-    """The registration of this broker, and that it serves; `epoch` is the offset of the first."""
+    """The registration of this broker, and that it serves; `epoch` is the offset of the first.
+
+    `endpoints` are its addresses by listener.
+    """
     from tailrace.protocol.metadata_records import (
         BrokerEndpoint,
         BrokerFeature,
@@ -250,10 +258,9 @@ def registration_records(
             broker_id=node.node_id,
             incarnation_id=incarnation,
             broker_epoch=epoch,
-            end_points=(
-                BrokerEndpoint(
-                    name="PLAINTEXT", host=endpoint.host, port=endpoint.port, security_protocol=0
-                ),
+            end_points=tuple(
+                BrokerEndpoint(name=name, host=each.host, port=each.port, security_protocol=0)
+                for name, each in endpoints.items()
             ),
             features=features,
             log_dirs=tuple(node.directories.values()) if level >= DIRECTORIES_SINCE else (),

@@ -50,17 +50,29 @@ class Leader(NamedTuple):
     """-1: the partition has none."""
     epoch: int
     endpoint: Endpoint | None
-    """The address for clients; None: the partition has no leader, or it is not alive."""
+    """The address for clients; None: the partition has no leader, or it is not alive, or does not
+    have the listener."""
 
 
 class BrokerNode(NamedTuple):
-    """A registered broker, with its address on this node's listener."""
+    """A registered broker, with its address on a listener."""
 
     node_id: int
     host: str
     port: int
     rack: str | None
     is_fenced: bool
+
+
+class Reachable(NamedTuple):
+    """The brokers that have a listener, as its clients know them."""
+
+    nodes: tuple[BrokerNode, ...]
+    """All of them, fenced ones too."""
+    ids: frozenset[int]
+    online: Mapping[int, frozenset[int] | None]
+    """The ints of the log directories that are online, by the ids of those that are alive; None:
+    the broker has not said."""
 
 
 class ClusterState(Protocol):
@@ -73,7 +85,7 @@ class ClusterState(Protocol):
     broker_epoch: int
     """The epoch of this broker's registration; -1 before it."""
     listener: str
-    """Name of the listener that clients and other brokers connect to."""
+    """Name of the listener by which brokers reach each other."""
     names: TakenNames
     rack_changes: int
     """Grows when replicas of a partition may be in other racks than before."""
@@ -93,8 +105,11 @@ class ClusterState(Protocol):
         """The level of `kraft.version`, which the control records of the log have."""
         ...
 
-    def controller_id(self) -> int:
-        """The node that clients send changes to: any alive broker can forward them; -1: none."""
+    def controller_id(self, listener: str | None = None) -> int:
+        """The node that clients send changes to: any alive broker can forward them; -1: none.
+
+        One that clients of the listener can reach; None: that of the brokers.
+        """
         ...
 
     def check_new_name(self, name: str) -> None:
@@ -127,7 +142,7 @@ class ClusterState(Protocol):
         return [each for each in self.metadata.brokers.values() if not each.fenced]
 
     def endpoint(self, broker_id: int, listener: str | None = None) -> Endpoint | None:
-        """The address of an alive broker, on this node's listener or on another.
+        """The address of an alive broker on a listener; None: that of the brokers.
 
         None if the broker is fenced, or has no such listener.
         """
@@ -136,9 +151,11 @@ class ClusterState(Protocol):
             return None
         return endpoint_of(broker, listener or self.listener)
 
-    def rack_of(self, broker_id: int) -> str | None:
-        """The rack of an alive broker that clients can reach; None if it has none."""
-        return None if self.endpoint(broker_id) is None else self.metadata.brokers[broker_id].rack
+    def rack_of(self, broker_id: int, listener: str | None = None) -> str | None:
+        """The rack of an alive broker that has a listener; None if it has no rack."""
+        if self.endpoint(broker_id, listener) is None:
+            return None
+        return self.metadata.brokers[broker_id].rack
 
     # -- partitions ---------------------------------------------------------------------------
 
@@ -152,12 +169,16 @@ class ClusterState(Protocol):
         # A node alone: nothing depends on where its one replica is.
         return ()
 
-    def leader_of(self, name: TopicPartition) -> Leader | None:
-        """The leader that the image has for a partition; None if there is no such partition."""
+    def leader_of(self, name: TopicPartition, listener: str | None = None) -> Leader | None:
+        """The leader that the image has for a partition; None if there is no such partition.
+
+        With its address on a listener; None: that of the brokers.
+        """
         state = self.partition(name)
         if state is None:
             return None
-        return Leader(state.leader, state.leader_epoch, self.endpoint(state.leader))
+        endpoint = self.endpoint(state.leader, listener)
+        return Leader(state.leader, state.leader_epoch, endpoint)
 
     def is_replica(self, name: TopicPartition) -> bool:
         """Whether this broker is to have the partition."""
@@ -176,18 +197,15 @@ class FollowedCluster(ClusterState):
         listener: str = DEFAULT_LISTENER,
         kraft_version: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`defaults` are those that the broker was started with."""
+        """`defaults` are those that the broker was started with, `listener` that of brokers."""
         self.node_id = node_id
         self.image = ClusterImage()
         self.defaults = defaults
         self.broker_epoch = NO_BROKER_EPOCH
         self.listener = listener
         self.names = TakenNames()
-        self.nodes: Sequence[BrokerNode] = ()
-        """The brokers that have this node's listener, fenced ones too."""
-        self.online: Mapping[int, frozenset[int] | None] = {}
-        """The ints of the log directories that are online, by those of `nodes` that are alive;
-        None: the broker has not said."""
+        self._reachable: dict[str, Reachable] = {}
+        """The brokers of the image by listener, as far as somebody has asked for them."""
         self.rack_changes = 0
         self._racks: Mapping[int, str] = {}
         """The racks of the brokers that have one, by broker id."""
@@ -209,10 +227,26 @@ class FollowedCluster(ClusterState):
     def kraft_version(self) -> int:
         return self._kraft_version()
 
-    def controller_id(self) -> int:
+    def reachable(self, listener: str) -> Reachable:
+        """The brokers that have a listener."""
+        # In this order: a thread that is overtaken by `publish` notes them where nobody looks.
+        known, image = self._reachable, self._metadata
+        found = known.get(listener)
+        if found is None:
+            nodes = tuple(_nodes(image, listener))
+            alive = (image.brokers[each.node_id] for each in nodes if not each.is_fenced)
+            found = known[listener] = Reachable(
+                nodes,
+                frozenset(each.node_id for each in nodes),
+                {each.broker_id: _online(each) for each in alive},
+            )
+        return found
+
+    def controller_id(self, listener: str | None = None) -> int:
         # One after the other, so that clients which ask for changes spread; Kafka names a random
         # one.
-        alive = [each.node_id for each in self.nodes if not each.is_fenced]
+        nodes = self.reachable(listener or self.listener).nodes
+        alive = [each.node_id for each in nodes if not each.is_fenced]
         self._controllers_named += 1
         return alive[self._controllers_named % len(alive)] if alive else -1
 
@@ -222,13 +256,12 @@ class FollowedCluster(ClusterState):
         The time is that of what has changed since the image before.
         """
         if changed.brokers:
-            self.nodes = tuple(_nodes(image, self.listener))
-            alive = (image.brokers[each.node_id] for each in self.nodes if not each.is_fenced)
-            self.online = {each.broker_id: _online(each) for each in alive}
             self._note_racks(image)
         if self._racks and self._has_moved(image, changed.topics):
             self.rack_changes += 1
         self._metadata, self._offset = image, offset
+        if changed.brokers:
+            self._reachable = {}
         self.image = self._next(image, changed)
         of_brokers = {ALL_BROKERS, ConfigResource(BROKER_RESOURCE, str(self.node_id))}
         if changed.configs is None or not of_brokers.isdisjoint(changed.configs):

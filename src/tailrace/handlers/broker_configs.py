@@ -60,9 +60,9 @@ _OTHER_TYPES: Final = {
 """Settings whose type in Kafka does not follow from what they may be here."""
 
 _UNSET: Final = frozenset({
-    "advertised.listeners", "controller.listener.names", "log.dir", "log.dirs",
-    "log.flush.interval.ms", "log.retention.minutes", "log.retention.ms", "log.roll.jitter.ms",
-    "log.roll.ms", "metadata.log.dir",
+    "advertised.listeners", "controller.listener.names", "inter.broker.listener.name", "log.dir",
+    "log.dirs", "log.flush.interval.ms", "log.retention.minutes", "log.retention.ms",
+    "log.roll.jitter.ms", "log.roll.ms", "metadata.log.dir",
 })  # fmt: skip
 """Settings without a default in Kafka: null, and another setting counts."""
 
@@ -105,6 +105,8 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
     known = dict.fromkeys((*settings.declared, *foreign))
     # Names that only another broker knows are shown too: a tool can delete them.
     dynamic = {key: None for layer in layers[:2] for key in layer.values}
+    # As in Kafka those of single listeners are shown where they are given.
+    dynamic |= dict.fromkeys(layers[2].values.keys() & settings.changeable)
     names = known | dynamic if name else dict.fromkeys(layers[1].values)
     for each in names:
         values = _values(each, layers)
@@ -128,6 +130,9 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
             yield BrokerEntry(
                 each, values, value, other.type, text, is_sensitive=other.is_sensitive
             )
+        elif each in settings.changeable:
+            text = "The limit of connections of one listener."
+            yield BrokerEntry(each, values, values[0].text, TYPES["int"], text, is_read_only=False)
         elif each in THROTTLES:
             text = "No effect here: copies between brokers are not throttled."
             yield BrokerEntry(each, values, values[0].text, TYPES["long"], text, is_read_only=False)
@@ -333,9 +338,11 @@ def _listener(services: Services, text: str) -> str:
     """A listener with its name, and with the port that is open instead of port 0."""
     name, _, address = text.rpartition("://")
     host, _, port = address.rpartition(":")
+    name = name or "PLAINTEXT"
     if port == "0":
-        port = str(services.endpoint()[1])
-    return f"{name or 'PLAINTEXT'}://{host}:{port}"
+        # That of a controller is not open here.
+        port = str(services.settings.port_of(name.upper()) or 0)
+    return f"{name}://{host}:{port}"
 
 
 def _values(name: str, layers: Sequence[_Layer]) -> list[ConfigValue]:

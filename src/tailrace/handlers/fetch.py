@@ -436,13 +436,13 @@ class _Reading:
         # Only the leader knows how far the others are; a follower answers who comes.
         if partition.leadership is None:
             return None
-        cluster = self._services.cluster
+        rack_of, listener = self._services.cluster.rack_of, self._services.listener
         return nearest_replica(
             partition.leadership,
             leader_id=self._services.node_id,
             offset=offset,
             rack=self._rack,
-            rack_of=cluster.rack_of,
+            rack_of=lambda broker_id: rack_of(broker_id, listener),
         )
 
     async def _wait_for_log(self, part: _RequestedPartition) -> None:
@@ -514,7 +514,8 @@ class _Reading:
 
     def _leader_of(self, name: TopicPartition) -> LeaderIdAndEpoch:
         """The leader that a client should ask instead; its address goes into the response."""
-        leader = self._services.cluster.leader_of(name)
+        cluster, listener = self._services.cluster, self._services.listener
+        leader = cluster.leader_of(name, listener)
         if leader is None:
             return LeaderIdAndEpoch()
         # Followers know the brokers from the image; as in Kafka they get none.
@@ -523,7 +524,7 @@ class _Reading:
                 node_id=leader.node_id,
                 host=leader.endpoint.host,
                 port=leader.endpoint.port,
-                rack=self._services.cluster.rack_of(leader.node_id),
+                rack=cluster.rack_of(leader.node_id, listener),
             )
             if endpoint not in self._endpoints:
                 self._endpoints += (endpoint,)

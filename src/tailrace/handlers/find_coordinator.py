@@ -3,9 +3,9 @@
 Versions: 0 to 6.
 Behaviour: the coordinator of a key is the leader of its partition, which a hash of the key names. A
     node that is its own controller leads them all. A broker of a cluster finds the leader in its
-    image; COORDINATOR_NOT_AVAILABLE where there is none that is alive, or while the controller
-    creates the topic. The topic of the groups, or of the transactions, is created by the first such
-    request.
+    image; COORDINATOR_NOT_AVAILABLE where there is none that is alive and has the listener of the
+    request, or while the controller creates the topic. The topic of the groups, or of the
+    transactions, is created by the first such request.
 Version notes: v4 asks for several keys at once (KIP-699).
 Not done: share groups are not served.
 """
@@ -86,13 +86,14 @@ def _message(code: ErrorCode) -> str | None:
 def _find(services: Services, kind: CoordinatorKeyType, key: str) -> _Found:
     # This node leads every partition, also of a topic that has just been created.
     if services.controller is not None:
-        return _Found(ErrorCode.NONE, services.node_id, Endpoint(*services.endpoint()))
+        own = services.endpoint()
+        return _NOT_AVAILABLE if own is None else _Found(ErrorCode.NONE, services.node_id, own)
     of_groups = kind is CoordinatorKeyType.GROUP
     number = (services.groups if of_groups else services.transactions).number_of(key)
     if number is None:
         return _NOT_AVAILABLE
     topic = OFFSETS_TOPIC if of_groups else TRANSACTIONS_TOPIC
-    leader = services.cluster.leader_of(TopicPartition(topic, number))
+    leader = services.cluster.leader_of(TopicPartition(topic, number), services.listener)
     if leader is None or leader.endpoint is None:
         return _NOT_AVAILABLE
     return _Found(ErrorCode.NONE, leader.node_id, leader.endpoint)

@@ -12,12 +12,13 @@ Behaviour:
     controller. A leader that is not registered is LEADER_NOT_AVAILABLE; replicas on brokers that
     are fenced, or in directories that have failed, are offline. A topic that has to be created is
     UNKNOWN_TOPIC_OR_PARTITION until the controller has done so.
+  - Brokers have the addresses of the listener on which the request has come; those that have not
+    advertised it are not there, and what they lead is LISTENER_NOT_FOUND.
 Version notes: in v0 an empty list means all topics, from v1 null does; v10 returns topic ids, and
     v12 accepts them (UNKNOWN_TOPIC_ID); in v10 and v11 an id, or no name, is INVALID_REQUEST for
     each topic of the request. From v8 on a request may ask for the operations that it
     may do, which are all. v0 leaves out replicas that are not alive (REPLICA_NOT_AVAILABLE), and
     up to v5 a leader without this listener is LEADER_NOT_AVAILABLE, not LISTENER_NOT_FOUND.
-Not done: more than one listener.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -104,7 +105,7 @@ async def _describe_by_name(
     # As in Kafka, whose error for a whole request names no brokers.
     return MetadataResponse(
         cluster_id=services.cluster_id,
-        controller_id=services.cluster.controller_id(),
+        controller_id=services.cluster.controller_id(services.listener),
         topics=tuple(topics),
     )
 

@@ -340,7 +340,7 @@ def _has_moved(response: ProduceResponse) -> bool:
 
 def _with_leaders(services: Services, response: ProduceResponse) -> ProduceResponse:
     """The response with the leaders of partitions that this broker does not lead."""
-    cluster, endpoints = services.cluster, {}
+    cluster, listener, endpoints = services.cluster, services.listener, {}
     topics = []
     for topic in response.responses:
         found = services.find_topic(topic.name, topic.topic_id)
@@ -348,7 +348,7 @@ def _with_leaders(services: Services, response: ProduceResponse) -> ProduceRespo
         for each in topic.partition_responses:
             leader = None
             if found is not None and each.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                leader = cluster.leader_of(TopicPartition(found.name, each.index))
+                leader = cluster.leader_of(TopicPartition(found.name, each.index), listener)
             if leader is None:
                 answers.append(each)
                 continue
@@ -359,7 +359,7 @@ def _with_leaders(services: Services, response: ProduceResponse) -> ProduceRespo
                     node_id=leader.node_id,
                     host=leader.endpoint.host,
                     port=leader.endpoint.port,
-                    rack=cluster.rack_of(leader.node_id),
+                    rack=cluster.rack_of(leader.node_id, listener),
                 )
         topics.append(replace(topic, partition_responses=tuple(answers)))
     return replace(response, responses=tuple(topics), node_endpoints=tuple(endpoints.values()))

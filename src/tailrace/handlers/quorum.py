@@ -66,8 +66,10 @@ def _described_quorum(services: Services, request: DescribeQuorumRequest) -> Des
             current_voters=(voter,),
         )
 
-    host, port = services.endpoint()
-    listener = Listener(name="PLAINTEXT", host=host, port=port)
+    own = services.endpoint()
+    listeners: tuple[Listener, ...] = ()
+    if own is not None:
+        listeners = (Listener(name=services.listener, host=own.host, port=own.port),)
     return DescribeQuorumResponse(
         topics=tuple(
             DescribeQuorumResponseTopicData(
@@ -79,7 +81,7 @@ def _described_quorum(services: Services, request: DescribeQuorumRequest) -> Des
             for topic in request.topics
         ),
         # v2 has the addresses of the controllers (KIP-853); up to v1 there were ids alone.
-        nodes=(Node(node_id=services.node_id, listeners=(listener,)),),
+        nodes=(Node(node_id=services.node_id, listeners=listeners),),
     )
 
 

@@ -8,6 +8,7 @@ from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
 from tailrace.cluster.metadata.features import FeatureUpdateError
+from tailrace.cluster.records import Endpoint
 from tailrace.cluster.state import ClusterState
 from tailrace.cluster.topic_rules import (
     InvalidPartitionsError,
@@ -148,6 +149,8 @@ class BrokerSettings:
     """Names of those that change while it runs."""
     ignored: Mapping[str, str]
     """Settings of Kafka's that have no effect here: the reason, by name."""
+    port_of: Callable[[str], int | None]
+    """The port that a listener of this broker has; None: there is no such listener."""
     given: Mapping[str, str]
     """The settings that it was started with, as text, also those without effect."""
     check: Callable[[Mapping[str, str], Mapping[str, str]], None]
@@ -172,8 +175,11 @@ class Services:
 
     node_id: int
     cluster_id: str
-    endpoint: Callable[[], tuple[str, int]]
-    """Host and port that clients connect to."""
+    listener: str
+    """Name of the listener on which the requests come; answers have the addresses that its clients
+    connect to."""
+    endpoints: Callable[[], Mapping[str, Endpoint]]
+    """The advertised addresses of this broker, by listener."""
     cluster: ClusterState
     """The state of the cluster, to be read."""
     controller: Controller | None
@@ -215,6 +221,10 @@ class Services:
     partitions_per_answer_max: int
     """Most partitions in one answer to DescribeTopicPartitions."""
     settings: BrokerSettings
+
+    def endpoint(self) -> Endpoint | None:
+        """The address of this broker for clients of the listener; None: it is not advertised."""
+        return self.endpoints().get(self.listener)
 
     @property
     def own_controller(self) -> Controller:

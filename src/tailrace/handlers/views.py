@@ -43,7 +43,7 @@ class View(Protocol):
     controller_id: int
     """The node that clients send CreateTopics and the like to; -1: no broker is alive."""
     nodes: Sequence[BrokerNode]
-    """The brokers that clients can connect to, fenced ones too."""
+    """The brokers that clients of the listener can connect to, fenced ones too."""
 
     def find_topic(self, name: str, topic_id: UUID) -> Topic | None:
         """A topic by its id if that is not zero, else by its name; None if there is none."""
@@ -61,20 +61,28 @@ class View(Protocol):
 def view_of(services: Services, *, version: int = NEWEST) -> View:
     """The cluster as a request sees it, in a version of Metadata."""
     if isinstance(services.cluster, FollowedCluster):
-        return ImageView(services.cluster, version=version)
-    return LocalView(services)
+        return ImageView(services.cluster, services.listener, version=version)
+    return LocalView(services, version=version)
+
+
+def _unreachable_error(version: int) -> ErrorCode:
+    """The error of a partition whose leader does not have the listener."""
+    if version >= LISTENER_NOT_FOUND_SINCE:
+        return ErrorCode.LISTENER_NOT_FOUND
+    return ErrorCode.LEADER_NOT_AVAILABLE
 
 
 class LocalView:
     """The view of a node that is its own controller, and the only broker."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, *, version: int) -> None:
         # Kafka names any live broker, which forwards requests; this is the only one.
         self.controller_id = self._node_id = services.node_id
-        host, port = services.endpoint()
-        self.nodes: Sequence[BrokerNode] = (
-            BrokerNode(services.node_id, host, port, None, is_fenced=False),
-        )
+        endpoint = services.endpoint()
+        self.nodes: Sequence[BrokerNode] = ()
+        if endpoint is not None:
+            self.nodes = (BrokerNode(services.node_id, *endpoint, None, is_fenced=False),)
+        self._version = version
         self._replicas = services.replicas
         # Not of one image: a topic that the request creates is in its answer.
         self.find_topic = services.find_topic
@@ -87,16 +95,22 @@ class LocalView:
         leader_epoch = 0 if is_led else -1  # Where the log is not made yet.
         if partition is not None:
             leader_epoch = partition.leader_epoch
+        # Clients retry after this code, until the directory of the log is back.
+        error = ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE
+        is_known = bool(self.nodes)
+        if is_led and not is_known:
+            error = _unreachable_error(self._version)
         return MetadataResponsePartition(
-            # Clients retry after this code, until the directory of the log is back.
-            error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
+            error_code=error,
             partition_index=number,
-            leader_id=self._node_id if is_led else NO_LEADER,
+            leader_id=self._node_id if is_led and is_known else NO_LEADER,
             leader_epoch=leader_epoch,
             replica_nodes=(self._node_id,),
             # The last replica stays in the ISR while its directory is offline, as in Kafka.
             isr_nodes=(self._node_id,),
-            offline_replicas=(self._node_id,) if self._replicas.is_offline(name) else (),
+            offline_replicas=(
+                (self._node_id,) if not is_known or self._replicas.is_offline(name) else ()
+            ),
         )
 
     def eligible(self, _topic: Topic, _number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -107,14 +121,15 @@ class LocalView:
 class ImageView:
     """The view of a broker whose controllers are other nodes: one image."""
 
-    def __init__(self, cluster: FollowedCluster, *, version: int) -> None:
-        self.nodes = cluster.nodes
-        self.controller_id = cluster.controller_id()
+    def __init__(self, cluster: FollowedCluster, listener: str, *, version: int) -> None:
+        reachable = cluster.reachable(listener)
+        self.nodes: Sequence[BrokerNode] = reachable.nodes
+        self.controller_id = cluster.controller_id(listener)
         self.find_topic = cluster.image.find_topic
         self._registered = cluster.metadata.brokers
         self._topics = cluster.metadata.topics
-        self._online = cluster.online
-        self._reachable_ids = frozenset(each.node_id for each in self.nodes)
+        self._online = reachable.online
+        self._reachable_ids = reachable.ids
         self._version = version
 
     def partition(self, topic: Topic, number: int) -> MetadataResponsePartition:
@@ -143,8 +158,8 @@ class ImageView:
         return state.eligible_leader_replicas or (), state.last_known_elr or ()
 
     def _error_of(self, leader: int) -> ErrorCode:
-        if leader in self._registered and self._version >= LISTENER_NOT_FOUND_SINCE:
-            return ErrorCode.LISTENER_NOT_FOUND
+        if leader in self._registered:
+            return _unreachable_error(self._version)
         return ErrorCode.LEADER_NOT_AVAILABLE
 
     def _alive(self, replicas: tuple[int, ...]) -> tuple[int, ...]:

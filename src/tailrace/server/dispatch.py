@@ -17,6 +17,7 @@ ApiVersions is always answered, with error 35 and the list of served APIs (KIP-5
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from copy import copy
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -119,6 +120,12 @@ class Dispatcher:
             waits_for_device: asyncio.Semaphore(LONG_ANSWERS_MAX)
             for waits_for_device in (False, True)
         }
+
+    def with_handlers(self, find_handler: Callable[[int], Handler]) -> "Dispatcher":
+        """Another one for other handlers, which has the limits in common with this one."""
+        other = copy(self)
+        other._find_handler = find_handler
+        return other
 
     def dispatch(
         self, frame: memoryview, peer: str = "", repeats: ConnectionRepeats | None = None

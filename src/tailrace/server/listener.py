@@ -1,10 +1,18 @@
-"""A listening port and its connections."""
+"""The listening ports of a broker, and their connections.
+
+Ports have answers of their own, since an address in an answer is that of the port on which the
+request came. Limits and memory are shared.
+"""
 
 import asyncio
 import logging
 from collections import Counter
-from typing import Final
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
+from tailrace.errors import ListenError
 from tailrace.runtime.network import AcceptedSocket, Listener, Network
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import RequestAnswers
@@ -22,12 +30,25 @@ CLOSED_PER_TURN: Final = 20
 """Connections that are checked or closed in one turn of the loop; closing one takes some 100 us."""
 
 
+class Port(NamedTuple):
+    """A port to listen on."""
+
+    name: str
+    """Name of the listener, in Kafka's sense."""
+    host: str
+    number: int
+    """0: any free one."""
+    answers: RequestAnswers
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatistics:
     """Connections and memory of a server at one moment."""
 
     connection_count: int
     """Open connections."""
+    connections: Mapping[str, int]
+    """Open connections by the name of their listener; read only."""
     buffered_bytes: int
     """Memory for requests that are not completely received."""
     claimed_bytes: int
@@ -40,22 +61,21 @@ class Server:
     def __init__(
         self,
         network: Network,
-        answers: RequestAnswers,
+        ports: Sequence[Port],
         *,
         read_from_device: DeviceRead,
-        address: tuple[str, int],
         frame_bytes_max: int,
         idle_ms_max: int,
         memory_bytes_max: int,
         limits: ConnectionLimits,
     ) -> None:
         self._network = network
-        self._address = address
-        self._answers = answers
+        self._ports = ports
         self._sending = ResponseSender(read_from_device)
         self._frame_bytes_max = frame_bytes_max
         self._idle_s_max = idle_ms_max / 1000
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, str] = {}
+        """Open connections, with the names of their listeners."""
         self._memory = RequestMemory(memory_bytes_max)
         self._turns = ReceiveTurns()
         self._quotas = ConnectionQuotas(limits)
@@ -63,49 +83,55 @@ class Server:
         """Connections whose clients have closed; to be closed here."""
         self._refused: Counter[str] = Counter()
         """Refused connections by address, since the last check."""
-        self._listener: Listener | None = None
-        """The open port; None before `open` and `start`."""
+        self._listeners: dict[str, Listener] = {}
+        """The open ports by name; empty before `open` and `start`."""
         self._sweeping: asyncio.Handle | None = None
 
     def open(self) -> None:
-        """Open the port; connections are accepted from `start` on, and wait until then.
+        """Open the ports; connections are accepted from `start` on, and wait until then.
 
         Raises:
-            ListenError: the address cannot be used; nothing was opened.
+            ListenError: an address cannot be used; nothing was opened.
         """
-        self._listener = self._network.listen(*self._address, self._accepted)
-        self._listener.pause()
+        self._listen()
+        for listener in self._listeners.values():
+            listener.pause()
 
     def start(self) -> None:
-        """Accept connections, on the running event loop; opens the port first if it is not.
+        """Accept connections, on the running event loop; opens the ports first if they are not.
 
         Raises:
             ListenError: as `open`.
         """
-        if self._listener is None:
-            self._listener = self._network.listen(*self._address, self._accepted)
-        else:
+        if self._listeners:
             self._accept_if_there_is_room()
+        else:
+            self._listen()
         self._sweeping = self._sweep_later()
 
-    @property
-    def host(self) -> str:
-        return self._open_port.host
+    def _listen(self) -> None:
+        for port in self._ports:
+            accepted = partial(self._accepted, port)
+            try:
+                self._listeners[port.name] = self._network.listen(port.host, port.number, accepted)
+            except ListenError:
+                for listener in self._listeners.values():
+                    listener.close()
+                self._listeners.clear()
+                raise
 
-    @property
-    def port(self) -> int:
-        """The port in use after `start`, also if port 0 was given."""
-        return self._open_port.port
-
-    @property
-    def _open_port(self) -> Listener:
-        assert self._listener is not None, "the server was not started"
-        return self._listener
+    def address_of(self, name: str) -> tuple[str, int]:
+        """Host and port in use of an open port, also if port 0 was given."""
+        listener = self._listeners[name]
+        return listener.host, listener.port
 
     def statistics(self) -> ServerStatistics:
         """Connections and memory right now."""
         return ServerStatistics(
             connection_count=len(self._connections),
+            connections=MappingProxyType(
+                {port.name: self._quotas.by_listener.get(port.name, 0) for port in self._ports}
+            ),
             buffered_bytes=sum(connection.requests.held_bytes for connection in self._connections),
             claimed_bytes=self._memory.held_bytes,
         )
@@ -117,15 +143,31 @@ class Server:
 
     def _accept_if_there_is_room(self) -> None:
         # The kernel's queue keeps those that come meanwhile, as in Kafka.
-        if self._quotas.is_full:
-            self._open_port.pause()
-        else:
-            self._open_port.resume()
+        for name, listener in self._listeners.items():
+            if self._quotas.is_full(name):
+                listener.pause()
+            else:
+                listener.resume()
+
+    def _pause_if_full(self) -> None:
+        for name, listener in self._listeners.items():
+            if self._quotas.is_full(name):
+                listener.pause()
+
+    def _close_oldest(self) -> None:
+        """End the connection of a client that has been silent for the longest time."""
+        # As in Kafka: other brokers are let in above the limit, which clients make room for.
+        preferred = self._quotas.preferred
+        of_clients = [each for each, name in self._connections.items() if name != preferred]
+        if of_clients:
+            oldest = max(of_clients, key=lambda each: each.idle_s)
+            logger.info("connection_replaced peer=%s reason=max.connections", oldest.peer)
+            oldest.close()
 
     def close(self) -> None:
         """Accept no more and end every connection; does nothing before `start`."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners.values():
+            listener.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
         for connection in tuple(self._connections):
@@ -173,27 +215,24 @@ class Server:
         if self._lost:
             asyncio.get_running_loop().call_soon(self._close_some)
 
-    def _accepted(self, socket: AcceptedSocket) -> None:
+    def _accepted(self, port: Port, socket: AcceptedSocket) -> None:
         address = socket.peer.rpartition(":")[0]
-        if not self._quotas.take(address):
+        if not self._quotas.take(port.name, address):
             # Only the first is logged: one client can open thousands of connections a second.
             if address not in self._refused:
                 logger.info("connection_refused peer=%s reason=max.connections.per.ip", socket.peer)
             self._refused[address] += 1
             socket.close()
             return
-        if self._quotas.is_full:
-            logger.warning("connections_full count=%d", len(self._connections) + 1)
-            self._open_port.pause()
 
         def ended(connection: Connection) -> None:
-            self._connections.discard(connection)
-            self._quotas.give_back(address)
+            del self._connections[connection]
+            self._quotas.give_back(port.name, address)
             self._accept_if_there_is_room()
 
         connection = Connection(
             socket,
-            self._answers,
+            port.answers,
             sending=self._sending,
             frame_bytes_max=self._frame_bytes_max,
             memory=self._memory,
@@ -201,6 +240,13 @@ class Server:
             on_lost=self._close_later,
             on_close=ended,
         )
-        self._connections.add(connection)
+        self._connections[connection] = port.name
+        if self._quotas.is_full(port.name):
+            logger.warning(
+                "connections_full listener=%s count=%d", port.name, len(self._connections)
+            )
+        self._pause_if_full()
+        if port.name == self._quotas.preferred and self._quotas.is_exceeded:
+            self._close_oldest()
         connection.start_reading()
         logger.debug("connection_opened peer=%s", connection.peer)

@@ -28,6 +28,7 @@ class Cluster:
             "process.roles": "broker",
             "node.id": str(broker_id),
             "controller.quorum.bootstrap.servers": self.controller.bootstrap,
+            "controller.listener.names": "CONTROLLER",
             "log.dirs": f"data-{broker_id}",
             "listeners": "memory:0",
             **(settings or {}),

@@ -331,7 +331,7 @@ async def test_listeners_have_the_form_of_kafka(outside: Outside, given: str, va
     """Interfaces read names, hosts and ports of it."""
     settings = {
         "listeners": given, "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "OWN:PLAINTEXT",
+        "listener.security.protocol.map": "OWN:PLAINTEXT,PLAINTEXT:PLAINTEXT",
     }  # fmt: skip
     async with running(outside, settings) as broker:
         found = await described(connect(outside, broker))
@@ -379,3 +379,22 @@ async def test_changes_that_cannot_be_saved_do_not_count(outside: Outside) -> No
         refused = await alter_users(peer, upsertion("alice"))
         assert refused["alice"][0] == ErrorCode.KAFKA_STORAGE_ERROR
         assert await described_users(peer) == {}
+
+
+async def test_the_limit_of_a_listener_changes_while_the_broker_runs(outside: Outside) -> None:
+    """It is shown only where it is given, counts at once, and has to allow a connection."""
+    name = "listener.name.plaintext.max.connections"
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        assert name not in await described(peer)
+        await changed(peer, set_to(name, "1"))
+        shown = (await described(peer))[name]
+        assert (shown.value, shown.read_only, shown.config_source) == ("1", False, OWN)
+        waiting = asyncio.ensure_future(described(connect(outside, broker)))
+        await outside.pass_time(1)
+        assert not waiting.done()
+        assert (await change(peer, set_to(name, "0"))).error_code == ErrorCode.INVALID_REQUEST
+        unknown = await change(peer, set_to("listener.name.other.max.connections", "1"))
+        assert unknown.error_code != ErrorCode.NONE
+        await changed(peer, set_to(name, "2"))
+        assert (await waiting)[name].value == "2"

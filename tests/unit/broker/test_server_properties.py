@@ -51,8 +51,9 @@ def test_a_file_of_kafka_is_obeyed_where_it_can_be() -> None:
     """Directories, addresses, the node's number and the rules of logs are taken as they are."""
     config = broker_config(read_properties(COMBINED))
     assert config.node_id == 7
-    assert (config.host, config.port) == ("0.0.0.0", 19092)
-    assert config.advertised == ("kafka.example.com", 19092)
+    [listener] = config.listeners
+    assert (listener.host, listener.port) == ("0.0.0.0", 19092)
+    assert listener.advertised == ("kafka.example.com", 19092)
     assert config.directories == ("/data/one", "/data/two")
     assert config.topic_defaults.partition_count == 3
     assert config.topic_defaults.configs["retention.ms"] == str(24 * 3_600_000)
@@ -63,7 +64,7 @@ def test_settings_without_effect_are_named() -> None:
     """Kafka's settings that this broker has not are noted, and reported as nothing it was given."""
     config = broker_config(read_properties(COMBINED))
     assert set(config.ignored) == {
-        "controller.quorum.bootstrap.servers", "inter.broker.listener.name",
+        "controller.quorum.bootstrap.servers",
         "num.network.threads", "num.io.threads", "socket.send.buffer.bytes",
         "socket.receive.buffer.bytes",
         "share.coordinator.state.topic.replication.factor",
@@ -109,7 +110,8 @@ def test_a_broker_of_a_cluster_names_its_controllers() -> None:
     config = broker_config(OF_A_CLUSTER)
     assert config.has_controllers
     assert config.controllers == ((-1, "one", 9093), (-2, "::2", 9094))
-    assert (config.listener_name, config.lifecycle.rack, config.ignored) == ("INSIDE", "b", {})
+    assert (config.inter_broker_listener, config.lifecycle.rack) == ("INSIDE", "b")
+    assert config.ignored == {}
     assert config.topic_defaults.replication_factor == 3
     named = broker_config(OF_A_CLUSTER | {"controller.quorum.voters": "1@one:9093"})
     assert named.controllers[0] == (1, "one", 9093)
@@ -118,9 +120,7 @@ def test_a_broker_of_a_cluster_names_its_controllers() -> None:
     )
     assert not alone.has_controllers
     assert alone.controllers == ()
-    assert set(alone.ignored) == {
-        "controller.quorum.bootstrap.servers", "broker.rack", "inter.broker.listener.name",
-    }  # fmt: skip
+    assert set(alone.ignored) == {"controller.quorum.bootstrap.servers", "broker.rack"}
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,8 @@ def test_a_broker_of_a_cluster_names_its_controllers() -> None:
         ),
         ("controller.quorum.voters", "one:9093", "'one:9093' is not ID@HOST:PORT"),
         ("controller.quorum.voters", "7@one:9093", "node.id 7 is none of the voters"),
-        ("inter.broker.listener.name", "OUTSIDE", "OUTSIDE is not INSIDE, the one listener"),
+        ("inter.broker.listener.name", "OUTSIDE", "OUTSIDE is none of the advertised listeners"),
+        ("controller.listener.names", "", "it has the name of the controllers' listener"),
     ],
 )
 def test_a_broker_that_cannot_reach_its_cluster_is_told(name: str, value: str, told: str) -> None:

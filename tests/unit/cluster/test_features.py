@@ -139,7 +139,7 @@ def controller_at(files: MemoryFiles, image: MetadataImage, *, least: str = "2")
     )
     controller = Controller(log, node, chance=random.Random(1), defaults=defaults)
     controller.image = image_on_node(log.image, NODE)
-    controller.register(records.Endpoint("localhost", 9092))
+    controller.register({"PLAINTEXT": records.Endpoint("localhost", 9092)})
     return controller
 
 

@@ -98,6 +98,7 @@ class Broker:
             "Any",
             SimpleNamespace(
                 node_id=ME,
+                listener=self.cluster.listener,
                 cluster=self.cluster,
                 find_topic=self._find_topic,
                 replicas=self.replicas,

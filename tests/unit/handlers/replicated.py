@@ -74,6 +74,7 @@ class Node:
             "Services",
             SimpleNamespace(
                 cluster=self.cluster,
+                listener=self.cluster.listener,
                 controller=None,
                 replicas=self.replicas,
                 flushes=Flushes(self.logs, outside.threads),

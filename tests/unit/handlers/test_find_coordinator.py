@@ -42,6 +42,7 @@ class Answering:
             "Any",
             SimpleNamespace(
                 node_id=1,
+                listener="PLAINTEXT",
                 cluster=self.followed.cluster,
                 controller=None,
                 create_topics=self._create,

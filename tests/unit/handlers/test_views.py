@@ -69,6 +69,7 @@ class Answering:
             "Any",
             SimpleNamespace(
                 node_id=1,
+                listener="PLAINTEXT",
                 cluster_id="cluster",
                 cluster=self.followed.cluster,
                 controller=None,

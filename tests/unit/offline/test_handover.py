@@ -390,7 +390,8 @@ def test_settings_name_this_node_alone() -> None:
     given = read_properties(properties_text(settings))
     assert given == settings
     config = broker_config(given)
-    assert (config.node_id, config.log_dirs, config.host) == (1, (ROOT,), "127.0.0.1")
+    assert (config.node_id, config.log_dirs) == (1, (ROOT,))
+    assert [each.host for each in config.listeners] == ["127.0.0.1"]
 
 
 def test_the_directory_of_the_metadata_log_is_named_if_it_is_not_the_first() -> None:

@@ -97,7 +97,7 @@ class Membership:
         self.cluster = FollowedCluster(
             config.node_id,
             defaults=config.topic_defaults,
-            listener=config.listener_name,
+            listener=config.inter_broker_listener,
             kraft_version=lambda: log.kraft_version,
         )
         self.replicas = Replicas(
@@ -205,8 +205,10 @@ class Membership:
 
     # -- start --------------------------------------------------------------------------------
 
-    async def join(self, endpoint: Endpoint) -> None:
+    async def join(self, endpoints: Mapping[str, Endpoint]) -> None:
         """Register with the controllers, and show the image that has the registration.
+
+        `endpoints` are the advertised addresses by listener.
 
         Raises:
             RegistrationError: no controller has registered the broker in time.
@@ -220,13 +222,12 @@ class Membership:
                 broker_id=config.node_id,
                 cluster_id=self._cluster_id,
                 incarnation=self.new_id(),
-                listeners=(
-                    Listener(
-                        name=config.listener_name,
-                        host=endpoint.host,
-                        port=endpoint.port,
-                        security_protocol=PLAINTEXT,
-                    ),
+                listeners=tuple(
+                    Listener(name=name, host=each.host, port=each.port, security_protocol=PLAINTEXT)
+                    # As in Kafka that of brokers comes first (`ListenerInfo.create`).
+                    for name, each in sorted(
+                        endpoints.items(), key=lambda each: each[0] != config.inter_broker_listener
+                    )
                 ),
                 directories=sorted(each.directory_id for each in directories),
                 previous_epoch=previous_epoch(directories, configured=len(config.directories)),

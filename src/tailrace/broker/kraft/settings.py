@@ -28,11 +28,6 @@ class KRaftConfig:
         rule_text="HOST:PORT, or several of them with commas between",
         text="HOST:PORT of some controllers, from which the broker learns the active one.",
     )
-    inter_broker_listener: str = setting(
-        "inter.broker.listener.name",
-        default="",
-        text="Name of the listener by which brokers reach each other; the only one if empty.",
-    )
     lag_ms: int = setting(
         "replica.lag.time.max.ms",
         default=30_000,
