@@ -5,7 +5,8 @@ produces the same records, though not always in the same batches.
 """
 
 import random
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from confluent_kafka import (
@@ -61,11 +62,19 @@ class Sender:
     Each instance that sends gets its own producer id from the broker.
     """
 
-    def __init__(self, bootstrap_servers: str, *, codec: str = "none") -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        codec: str = "none",
+        settings: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         self.acknowledged: list[Acknowledged] = []
         self.refused: list[str] = []
         """Errors of the other records; they may be in the log all the same."""
-        self._producer = _producer(bootstrap_servers, codec=codec, is_idempotent=True)
+        self._producer = _producer(
+            bootstrap_servers, codec=codec, is_idempotent=True, more=settings
+        )
 
     def send(self, topic: str, value: bytes, *, partition: int = 0) -> None:
         """Send a record some time soon."""
@@ -282,6 +291,7 @@ def _producer(
     codec: str = "none",
     is_idempotent: bool = False,
     transactional_id: str | None = None,
+    more: Mapping[str, object] = MappingProxyType({}),
 ) -> Producer:
     settings = {
         "bootstrap.servers": bootstrap_servers,
@@ -292,6 +302,7 @@ def _producer(
         "error_cb": lambda _: None,
         "batch.num.messages": 25,
         "log_level": 0,
+        **more,
     }
     if transactional_id is not None:
         settings["transactional.id"] = transactional_id

@@ -76,7 +76,8 @@ class Command:
     """The lines that count, as a pattern; all of them if it is empty."""
 
 
-def _command(shown: str, *arguments: str, main_class: str, **options: object) -> Command:
+def tool(shown: str, *arguments: str, main_class: str, **options: object) -> Command:
+    """A run of one of `org.apache.kafka.tools`; options are other fields of Command."""
     command = Command(shown=shown, main_class=f"{_TOOLS}.{main_class}", arguments=arguments)
     return replace(command, **options)  # type: ignore[arg-type] # fields of Command
 
@@ -143,26 +144,26 @@ def check(report: Report, kafka: Kafka, java: Path, class_path: str, directory: 
                     theirs, mine = pool.map(Commands.lines, both, [each] * len(both))
                 report.check(
                     f"{each.shown} prints the same",
-                    [*_differences(theirs, mine)],
+                    [*differences(theirs, mine)],
                     explained="but for share groups and streams groups" if each.only else "",
                 )
 
         compare(_topics_and_records())
-        with _on_each(servers, _joined):
+        with _on_each(servers, joined):
             compare(_live_groups())
         compare(_groups())
-        with _on_each(servers, _transaction):
+        with _on_each(servers, transaction):
             compare(_transactions())
         compare(_administration(offsets))
         compare(_performance())
         for name, *arguments in _VERIFIABLE:
             told = [_verifiable(java, class_path, name, arguments, each) for each in servers]
-            report.check(f"{name} ends alike", [*_differences(*told)])
+            report.check(f"{name} ends alike", [*differences(*told)])
 
 
 def _topics_and_records() -> Iterator[Command]:
     def topics(shown: str, *arguments: str) -> Command:
-        return _command(f"kafka-topics {shown}", *arguments, main_class="TopicCommand")
+        return tool(f"kafka-topics {shown}", *arguments, main_class="TopicCommand")
 
     named = ("--topic", TOPIC)
     yield topics(
@@ -176,14 +177,14 @@ def _topics_and_records() -> Iterator[Command]:
     yield topics("--describe", "--describe", *named)
     yield topics("--describe of none", "--describe", "--topic", "none")
     yield topics("--list", "--list")
-    producer = _command(
+    producer = tool(
         "kafka-console-producer", *named, "--reader-property", "parse.key=true",
         "--reader-property", "key.separator=:", main_class="ConsoleProducer",
         read="".join(f"key-{number}:value {number}\n" for number in range(20)),
     )  # fmt: skip
     yield producer
     for level in ("read_committed", "read_uncommitted"):
-        yield _command(
+        yield tool(
             f"kafka-console-consumer, {level}", *named, "--group", f"{GROUP}-{level}",
             "--from-beginning", "--max-messages", "20", "--timeout-ms", "20000",
             "--isolation-level", level, "--formatter-property", "print.key=true",
@@ -192,13 +193,13 @@ def _topics_and_records() -> Iterator[Command]:
             main_class="consumer.ConsoleConsumer",
         )  # fmt: skip
     for time in ("-1", "-2"):
-        yield _command(
+        yield tool(
             f"kafka-get-offsets --time {time}", *named, "--time", time, main_class="GetOffsetShell"
         )
 
 
 def _consumer_groups(shown: str, *arguments: str) -> Command:
-    return _command(
+    return tool(
         f"kafka-consumer-groups {shown}", *arguments,
         main_class="consumer.group.ConsumerGroupCommand",
     )  # fmt: skip
@@ -230,7 +231,7 @@ def _groups() -> Iterator[Command]:
 
 def _transactions() -> Iterator[Command]:
     def transactions(shown: str, *arguments: str, varying: _Varying = ()) -> Command:
-        return _command(
+        return tool(
             f"kafka-transactions {shown}", "--bootstrap-server", "SERVERS", *arguments,
             main_class="TransactionsCommand", is_bootstrapped=False,
             varying=varying,
@@ -250,7 +251,7 @@ def _transactions() -> Iterator[Command]:
 
 def _administration(offsets: Path) -> Iterator[Command]:
     def configs(shown: str, *arguments: str) -> Command:
-        command = _command(f"kafka-configs {shown}", *arguments, main_class="")
+        command = tool(f"kafka-configs {shown}", *arguments, main_class="")
         return replace(command, main_class="kafka.admin.ConfigCommand")
 
     named = ("--entity-type", "topics", "--entity-name", TOPIC)
@@ -261,41 +262,41 @@ def _administration(offsets: Path) -> Iterator[Command]:
     yield configs(
         "--delete-config", "--alter", *named, "--delete-config", "cleanup.policy,max.message.bytes"
     )
-    yield _command(
+    yield tool(
         "kafka-delete-records", "--offset-json-file", str(offsets),
         main_class="DeleteRecordsCommand",
     )  # fmt: skip
     # The console producer's records take more bytes when they come milliseconds later.
-    yield _command(
+    yield tool(
         "kafka-log-dirs", "--describe", "--topic-list", TOPIC,
         main_class="LogDirsCommand", varying=((r'(?<="size":)\d+', "BYTES"),),
     )  # fmt: skip
-    yield _command(
+    yield tool(
         "kafka-broker-api-versions",
         main_class="BrokerApiVersionsCommand",
         only=r"^(?!.*(?:Share|Streams))",
     )
-    yield _command(
+    yield tool(
         "kafka-cluster cluster-id", "cluster-id", "--bootstrap-server", "SERVERS",
         main_class="ClusterTool", is_bootstrapped=False,
     )  # fmt: skip
-    yield _command(
+    yield tool(
         "kafka-cluster list-endpoints", "list-endpoints", "--bootstrap-server", "SERVERS",
         main_class="ClusterTool", is_bootstrapped=False, varying=((r"\b\d{5}\b", "PORT"),),
     )  # fmt: skip
 
 
 def _performance() -> Iterator[Command]:
-    yield _command(
+    yield tool(
         "kafka-producer-perf-test", "--topic", TOPIC, "--num-records", "1000", "--record-size",
         "100", "--throughput", "-1", "--producer-props", "bootstrap.servers=SERVERS",
         main_class="ProducerPerformance", is_bootstrapped=False,
     )  # fmt: skip
-    yield _command(
+    yield tool(
         "kafka-consumer-perf-test", "--topic", TOPIC, "--messages", "1000", "--timeout", "20000",
         main_class="ConsumerPerformance", varying=((r", \d+, \d+, NUMBER", ", MS"),),
     )  # fmt: skip
-    topics = _command("", "--delete", "--topic", TOPIC, main_class="TopicCommand")
+    topics = tool("", "--delete", "--topic", TOPIC, main_class="TopicCommand")
     yield replace(topics, shown="kafka-topics --delete")
     yield replace(topics, shown="kafka-topics --list after it", arguments=("--list",))
 
@@ -333,7 +334,7 @@ def _on_each(servers: Sequence[str], make: Callable[[str], Callable[[], None]]) 
         end()
 
 
-def _joined(servers: str) -> Callable[[], None]:
+def joined(servers: str) -> Callable[[], None]:
     """A member of a group of each protocol, with all partitions of the topic."""
     consumers = []
     for protocol in ("classic", "consumer"):
@@ -358,7 +359,7 @@ def _joined(servers: str) -> Callable[[], None]:
     return close
 
 
-def _transaction(servers: str) -> Callable[[], None]:
+def transaction(servers: str) -> Callable[[], None]:
     """An open transaction with a record."""
     producer = Producer(
         {"bootstrap.servers": servers, "transactional.id": TRANSACTIONAL_ID, "log_level": 0}
@@ -381,6 +382,7 @@ def _normalised(printed: Sequence[str], command: Command) -> Counter[str]:
     return lines
 
 
-def _differences(theirs: Counter[str], mine: Counter[str]) -> Iterator[str]:
+def differences(theirs: Counter[str], mine: Counter[str]) -> Iterator[str]:
+    """The lines that only one of both has printed."""
     yield from (f"Kafka alone: {line}" for line in (theirs - mine).elements())
     yield from (f"Tailrace alone: {line}" for line in (mine - theirs).elements())

@@ -5,7 +5,7 @@ librdkafka writes and reads the same, and Kafka's kafka-consumer-groups.sh says 
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import confluent_kafka
 
@@ -39,41 +39,56 @@ PROTOCOLS = tuple(SHARED)
 Settings = Mapping[str, Any]
 
 
+class Brokers(Protocol):
+    """A Kafka, or a cluster."""
+
+    bootstrap_servers: str
+
+    def run_tool(self, name: str, *arguments: str) -> str:
+        """Run one of Kafka's command-line tools and return its output."""
+        ...
+
+
 def check(report: Report, kafka: Kafka) -> None:
     """Have a Kafka read from, on a directory that is new."""
     # The records are older than the time for which Kafka keeps them.
     kafka.settings |= {"log.retention.ms": "-1"}
     with kafka:
-        servers = kafka.bootstrap_servers
-        create_topics(servers, {topic: {} for topic in SINGLE})
-        create_topics(servers, {topic: {} for topic in SHARED.values()}, partition_count=PARTITIONS)
-        produce_codecs(servers)
-        # Kept until the end: its last transaction is open while there is this producer.
-        producers = produce_transactions(servers, "transactions", ends_open=True)
-        for level in ("read_uncommitted", "read_committed"):
+        check_at(report, kafka)
+
+
+def check_at(report: Report, brokers: Brokers) -> None:
+    """The same on brokers that run."""
+    servers = brokers.bootstrap_servers
+    create_topics(servers, {topic: {} for topic in SINGLE})
+    create_topics(servers, {topic: {} for topic in SHARED.values()}, partition_count=PARTITIONS)
+    produce_codecs(servers)
+    # Kept until the end: its last transaction is open while there is this producer.
+    producers = produce_transactions(servers, "transactions", ends_open=True)
+    for level in ("read_uncommitted", "read_committed"):
+        report.check(
+            f"Consumer, {level}: the same records as librdkafka, of every codec, and the end",
+            _differences(lambda level=level: _isolation(servers, level)),  # type: ignore[misc]
+        )
+    report.check(
+        "Consumer, offsets for times and a seek to a time: those of librdkafka",
+        _differences(lambda: _times(servers)),
+    )
+    report.check(
+        "Producer and Consumer: timestamps before 1970, and none, are kept as they were sent",
+        _differences(lambda: _odd_times(servers)),
+    )
+    for protocol in PROTOCOLS:
+        for name, differences in (
+            ("two members share a topic, one leaves, and every record comes once", _sharing),
+            ("a pattern finds a topic that comes later", _pattern),
+            ("offsets are committed in a transaction, and not if it aborts", _transaction),
+        ):
             report.check(
-                f"Consumer, {level}: the same records as librdkafka, of every codec, and the end",
-                _differences(lambda level=level: _isolation(servers, level)),  # type: ignore[misc]
+                f"Consumer, group.protocol={protocol}: {name}",
+                _differences(lambda make=differences: make(brokers, protocol)),  # type: ignore[misc]  # noqa: B023
             )
-        report.check(
-            "Consumer, offsets for times and a seek to a time: those of librdkafka",
-            _differences(lambda: _times(servers)),
-        )
-        report.check(
-            "Producer and Consumer: timestamps before 1970, and none, are kept as they were sent",
-            _differences(lambda: _odd_times(servers)),
-        )
-        for protocol in PROTOCOLS:
-            for name, differences in (
-                ("two members share a topic, one leaves, and every record comes once", _sharing),
-                ("a pattern finds a topic that comes later", _pattern),
-                ("offsets are committed in a transaction, and not if it aborts", _transaction),
-            ):
-                report.check(
-                    f"Consumer, group.protocol={protocol}: {name}",
-                    _differences(lambda make=differences: make(kafka, protocol)),  # type: ignore[misc]  # noqa: B023
-                )
-        del producers
+    del producers
 
 
 def _differences(find: Callable[[], Iterator[str]]) -> list[str]:
@@ -169,8 +184,8 @@ def _member(servers: str, protocol: str, **more: Any) -> Consumer:  # noqa: ANN4
     )
 
 
-def _sharing(kafka: Kafka, protocol: str) -> Iterator[str]:
-    servers, topic = kafka.bootstrap_servers, SHARED[protocol]
+def _sharing(brokers: Brokers, protocol: str) -> Iterator[str]:
+    servers, topic = brokers.bootstrap_servers, SHARED[protocol]
     keys = [b"key %d" % (number % 40) for number in range(RECORDS)]
     produce_keyed(servers, topic, keys)
     found: list[tuple[int, int]] = []
@@ -192,16 +207,16 @@ def _sharing(kafka: Kafka, protocol: str) -> Iterator[str]:
             take(first, second)
         _until(lambda: first.assignment() == _places(topic), lambda: take(first))
         first.commit()
-        yield from _expect_lag(kafka, first, protocol)
+        yield from _expect_lag(brokers, first, protocol)
         _until(lambda: len(found) >= RECORDS, lambda: take(first))
         produce_keyed(servers, topic, keys[:50])
         first.commit()
         # Polled until the lag is known anew, and nothing of what has come is handled yet.
-        yield from _expect_lag(kafka, first, protocol, at_least=50)
+        yield from _expect_lag(brokers, first, protocol, at_least=50)
         _until(lambda: len(found) >= RECORDS + 50, lambda: take(first))
     yield from _expect("records", len(found), RECORDS + 50)
     yield from _expect("different ones", len(set(found)), RECORDS + 50)
-    yield from _expect("lag after close", _told_lag(kafka, protocol, topic), dict.fromkeys(
+    yield from _expect("lag after close", _told_lag(brokers, protocol, topic), dict.fromkeys(
         range(PARTITIONS), 0
     ))  # fmt: skip
 
@@ -217,7 +232,7 @@ def _until(is_done: Callable[[], bool], step: Callable[[], None]) -> None:
 
 
 def _expect_lag(
-    kafka: Kafka, consumer: Consumer, protocol: str, *, at_least: int = 0
+    brokers: Brokers, consumer: Consumer, protocol: str, *, at_least: int = 0
 ) -> Iterator[str]:
     """The lag that our consumer counts from its positions is that of Kafka's tool."""
     topic = SHARED[protocol]
@@ -228,17 +243,17 @@ def _expect_lag(
         each.partition: ends[each] - (0 if stored is None else stored.offset)
         for each, stored in committed.items()
     }
-    yield from _expect("lag", mine, _told_lag(kafka, protocol, topic))
+    yield from _expect("lag", mine, _told_lag(brokers, protocol, topic))
     positions = {each.partition: ends[each] - consumer.position(each) for each in places}
     yield from _expect("lag of the positions", positions, mine)
     if sum(mine.values()) < at_least:
         yield f"the lag is {mine}, at least {at_least} together"
 
 
-def _told_lag(kafka: Kafka, protocol: str, topic: str) -> dict[int, int]:
+def _told_lag(brokers: Brokers, protocol: str, topic: str) -> dict[int, int]:
     """Lag by partition, as kafka-consumer-groups.sh prints it."""
-    printed = kafka.run_tool(
-        "consumer.group.ConsumerGroupCommand", "--bootstrap-server", kafka.bootstrap_servers,
+    printed = brokers.run_tool(
+        "consumer.group.ConsumerGroupCommand", "--bootstrap-server", brokers.bootstrap_servers,
         "--describe", "--group", f"group-{protocol}",
     )  # fmt: skip
     rows = [line.split() for line in printed.splitlines()]
@@ -247,8 +262,8 @@ def _told_lag(kafka: Kafka, protocol: str, topic: str) -> dict[int, int]:
     return {int(row[partition]): int(row[lag]) for row in rows if topic in row[:2]}
 
 
-def _pattern(kafka: Kafka, protocol: str) -> Iterator[str]:
-    servers = kafka.bootstrap_servers
+def _pattern(brokers: Brokers, protocol: str) -> Iterator[str]:
+    servers = brokers.bootstrap_servers
     topics = [f"matched-{protocol}-{number}" for number in (1, 2)]
     create_topics(servers, {topics[0]: {}, f"unmatched-{protocol}-1": {}})
     found: list[str] = []
@@ -267,8 +282,8 @@ def _pattern(kafka: Kafka, protocol: str) -> Iterator[str]:
         yield from _expect("assigned", {each.topic for each in consumer.assignment()}, set(topics))
 
 
-def _transaction(kafka: Kafka, protocol: str) -> Iterator[str]:
-    servers = kafka.bootstrap_servers
+def _transaction(brokers: Brokers, protocol: str) -> Iterator[str]:
+    servers = brokers.bootstrap_servers
     place = TopicPartition("codec-none", 0)
     with (
         _member(servers, protocol, enable_auto_commit=False) as consumer,

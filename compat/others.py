@@ -83,8 +83,13 @@ def check(report: Report, found: Iterable[OtherClient], directory: Path) -> None
     logs.mkdir()
     settings = {"group.initial.rebalance.delay.ms": "0"}
     with ours.serving(logs, settings=settings) as servers:
-        for number, client in enumerate(found):
-            _check_client(report, client, servers, prefix=f"others-{number}")
+        check_at(report, found, servers)
+
+
+def check_at(report: Report, found: Iterable[OtherClient], servers: str) -> None:
+    """The same on brokers that run."""
+    for number, client in enumerate(found):
+        _check_client(report, client, servers, prefix=f"others-{number}")
 
 
 def _check_client(report: Report, client: OtherClient, servers: str, *, prefix: str) -> None:

@@ -61,14 +61,15 @@ def create_topics(
     *,
     partition_count: int = 1,
 ) -> None:
-    """Create all of them in a Kafka.
+    """Create all of them.
 
     Raises:
         KafkaException: it refused one.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     wanted = [
-        NewTopic(name, num_partitions=partition_count, replication_factor=1, config=dict(settings))
+        # With as many replicas as the broker makes by default: a node alone one, a cluster three.
+        NewTopic(name, num_partitions=partition_count, config=dict(settings))
         for name, settings in topics.items()
     ]
     for future in admin.create_topics(wanted).values():

@@ -32,7 +32,7 @@ COUNT = 1_000
 RUN_SECONDS_MAX = 900
 
 _UNVERIFIED = {"transaction.partition.verification.enable": "false"}
-_UNVERIFIED_COUNT = 100
+_FEW = 100
 
 Loop = Callable[[str, str, int], Sequence[str]]
 """Runs on a broker, with a topic, this number of times; returns what the client has leaked."""
@@ -40,7 +40,7 @@ Loop = Callable[[str, str, int], Sequence[str]]
 
 def check(report: Report, found: Iterable[OtherClient], kafka: Kafka, directory: Path) -> None:
     """Run each loop on both brokers, with `kafka` on a directory of its own, which is new."""
-    loops = {**dict(_others(found)), "librdkafka": _librdkafka, "our producer": _our_producer}
+    loops = _loops(found)
     logs = directory / "transaction-loops"
     logs.mkdir()
     with ours.serving(logs) as servers:
@@ -49,7 +49,16 @@ def check(report: Report, found: Iterable[OtherClient], kafka: Kafka, directory:
         _check_loops(report, loops, kafka.bootstrap_servers, count=COUNT, broker="Kafka")
     broker = "our broker, which verifies nothing"
     with ours.serving(logs, settings=_UNVERIFIED) as servers:
-        _check_loops(report, loops, servers, count=_UNVERIFIED_COUNT, broker=broker)
+        _check_loops(report, loops, servers, count=_FEW, broker=broker)
+
+
+def check_at(report: Report, found: Iterable[OtherClient], servers: str, *, broker: str) -> None:
+    """Run each loop some times on brokers that run."""
+    _check_loops(report, _loops(found), servers, count=_FEW, broker=broker)
+
+
+def _loops(found: Iterable[OtherClient]) -> Mapping[str, Loop]:
+    return {**dict(_others(found)), "librdkafka": _librdkafka, "our producer": _our_producer}
 
 
 def _others(found: Iterable[OtherClient]) -> Iterator[tuple[str, Loop]]:
