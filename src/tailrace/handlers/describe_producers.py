@@ -48,7 +48,9 @@ async def _describe(
     await services.replicas.new_logs.wait_for(partition)
     try:
         check_topic_name(partition.topic)
-        producers = services.replicas.find(partition).log.producers.items()
+        # Followers answer too: `kafka-transactions find-hanging --broker-id` asks one broker for
+        # all its replicas.
+        producers = services.replicas.find_replica(partition).log.producers.items()
     except TailraceError as error:
         return PartitionResponse(
             partition_index=partition.partition,

@@ -4,10 +4,16 @@ from tailrace.model import Offset
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tailrace.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicRequest,
+)
 from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from tailrace.records.builder import BatchBuilder
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.testing import Outside
 from tailrace.testing.script import FaultKind
@@ -63,6 +69,25 @@ async def test_another_replica_leads_after_a_kill(outside: Outside) -> None:
         await cluster.start(1)
         await cluster.controller.until(lambda _: set(cluster.state().isr) == {1, 2, 3})
         assert {cluster.end(each) for each in (1, 2, 3)} == {2}
+
+
+async def test_every_replica_describes_its_producers(outside: Outside) -> None:
+    """`kafka-transactions find-hanging --broker-id` asks one broker for all its replicas."""
+    async with running_cluster(outside, 1, 2) as cluster:
+        await cluster.add_topic(replicas=(1, 2))
+        sent = BatchBuilder(producer_id=7, producer_epoch=0, base_sequence=0)
+        sent.append(None, b"a", timestamp=1_700_000_000_000)
+        assert (await produce(cluster.peer(1), "t", sent.build())).error_code == ErrorCode.NONE
+        topic = TopicRequest(name="t", partition_indexes=(0,))
+        for broker in (1, 2):
+            answer = await cluster.peer(broker).ask(
+                ApiKey.DESCRIBE_PRODUCERS,
+                DescribeProducersRequest(topics=(topic,)),
+                DescribeProducersResponse,
+            )
+            [[partition]] = [each.partitions for each in answer.topics]
+            assert partition.error_code == ErrorCode.NONE
+            assert [each.producer_id for each in partition.active_producers] == [7]
 
 
 async def test_a_deleted_topic_changes_no_isr_of_its_successor(outside: Outside) -> None:
