@@ -31,10 +31,11 @@ def group_entries(services: Services, group_id: str) -> Iterator[ConfigEntry]:
     """
     own, default = _configs_of(services, group_id), broker_values(services.consumer_settings)
     for name, setting in _DECLARED.items():
-        value = ConfigValue(name, default[name], ConfigSource.DEFAULT)
+        # What a group has without a value of its own is a setting of the broker, by that name.
+        values = [ConfigValue(f"group.{name}", default[name], ConfigSource.DEFAULT)]
         if name in own:
-            value = ConfigValue(name, own[name], ConfigSource.GROUP)
-        yield ConfigEntry(setting=setting, values=(value,))
+            values.insert(0, ConfigValue(name, own[name], ConfigSource.GROUP))
+        yield ConfigEntry(setting=setting, values=tuple(values))
 
 
 async def alter_group(
