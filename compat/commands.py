@@ -48,7 +48,7 @@ _VARYING: _Varying = (
     (r"127\.0\.0\.1:\d+|localhost:\d+", "ADDRESS"),
     (r"[\w-]{36}\b|(?<= )[\w+/-]{22}(?= /)", "ID"),
     (r"(?<=TopicId: )\S+|(?<=Cluster ID: )\S+", "ID"),
-    (r'(?<="logDir":")[^"]*', "PATH"),
+    (r'(?<="logDir":")[^"]*|(?<=")/[^"]*(?=")', "PATH"),
     (r"\d+\.\d+", "NUMBER"),
     (r"\d+(?= ms)", "NUMBER"),
     (r"(?<=Exception: ).*|(?<=topic command : ).*", "WORDS"),

@@ -58,8 +58,12 @@ class Kafka:
         jvm: Sequence[str] = SMALL_JVM,
         environment: Mapping[str, str] = MappingProxyType({}),
         format_options: Sequence[str] = (),
+        prefix: Sequence[str] = (),
     ) -> None:
-        """`format_options` are those of its storage tool, beside the settings."""
+        """`format_options` are those of its storage tool, beside the settings.
+
+        `prefix` begins its command, as in `networks`.
+        """
         self.directory = directory
         self.settings = dict(settings)
         """Settings that override the harness's own; may be changed between two starts."""
@@ -69,6 +73,7 @@ class Kafka:
         self._jvm = jvm
         self._environment = environment
         self._format_options = tuple(format_options)
+        self._prefix = tuple(prefix)
         self._server: Server | None = None
         self._starts = len(list(directory.glob("kafka-*.log")))
 
@@ -135,7 +140,12 @@ class Kafka:
             )  # fmt: skip
         self._server = Server(
             f"{KAFKA.name} {KAFKA.version}, on port {port} and {controller_port},",
-            java_command(self._java, self._class_path, ["kafka.Kafka", str(config)], jvm=self._jvm),
+            [
+                *self._prefix,
+                *java_command(
+                    self._java, self._class_path, ["kafka.Kafka", str(config)], jvm=self._jvm
+                ),
+            ],
             self.output,
             ready=STARTED,
             environment=self._environment,

@@ -7,7 +7,7 @@ looked into is told as `explained`, in words, and counts as passed.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 
 DIFFERENCES_SHOWN = 6
 """Differences shown of one check, next to the count of all."""
@@ -16,6 +16,9 @@ _PREAMBLE = """It writes this page, and only when everything passes; `make compa
 same. Kafka runs as it is released, on the same machine. A check compares the whole of what both
 sides have: bytes, entries or records. What may differ, and why, stands in parentheses. Of checks
 that differ in one word only, `…` stands for it, and the words follow."""
+
+
+_COUNT = re.compile(r"^Checks: (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,25 +62,39 @@ class Report:
             self.say(f"        {each}")
 
 
-def page(checks: Sequence[Check], *, date: str, versions: Mapping[str, str]) -> str:
+def page(checks: Sequence[Check], *, date: str, versions: Mapping[str, str], kept: str = "") -> str:
     """The document of a run in which everything passed, as Markdown.
 
-    Checks of a section that differ in one word only stand on one line.
+    Checks of a section that differ in one word only stand on one line. The run of a part gets the
+    page of an earlier run as `kept`: its sections stay, but for those that have run again.
     """
+    sections = dict(chain(_sections_of(kept), _sections(checks)))
+    count = sum(int(each) for text in sections.values() for each in _COUNT.findall(text))
     lines = [
         "# Compatibility with Apache Kafka",
         "",
-        f"On {date}, `python -m compat.run --write` passed {len(checks)} checks with",
+        f"On {date}, `python -m compat.run --write` passed {count} checks with",
         "",
         *(f"- {name} {version}" for name, version in versions.items()),
         "",
         _PREAMBLE,
+        *(f"\n## {title}\n\n{text}" for title, text in sections.items()),
     ]
+    return "\n".join(lines) + "\n"
+
+
+def _sections(checks: Sequence[Check]) -> Iterator[tuple[str, str]]:
+    """Each section with its text."""
     for section, members in groupby(checks, lambda each: each.section):
         found = list(members)
-        lines += ["", f"## {section}", "", f"Checks: {len(found)}", ""]
-        lines += _folded(found)
-    return "\n".join(lines) + "\n"
+        yield section, "\n".join([f"Checks: {len(found)}", "", *_folded(found)])
+
+
+def _sections_of(written: str) -> Iterator[tuple[str, str]]:
+    """Each section of a page, with its text."""
+    for each in written.split("\n## ")[1:]:
+        title, _, text = each.partition("\n")
+        yield title, text.strip("\n")
 
 
 def _folded(checks: Iterable[Check]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """`make compat-kafka`: every check against a real Apache Kafka, one line each.
 
-    python -m compat.run [--keep DIR] [--write]
+    python -m compat.run [--only PART] [--keep DIR] [--write]
 
 From the root of the checkout. Exit code 1 if a check fails, 2 if Kafka cannot be had or started.
 """
@@ -13,8 +13,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,6 +29,8 @@ from compat import (
     checkpoints,
     cleaning,
     cleaning_again,
+    cluster_commands,
+    clusters,
     commands,
     consuming,
     controllers,
@@ -51,7 +53,6 @@ from compat import (
     listeners,
     lives,
     metadata_turns,
-    mixed_cluster,
     old_formats,
     old_metadata,
     others,
@@ -75,13 +76,12 @@ from compat import (
 from compat.artifacts import KAFKA, OLD_KAFKA, Release, class_path, old_release
 from compat.kafka import Kafka
 from compat.old_kafka import WITHOUT_TOPIC_IDS, OldKafka
-from compat.others import OtherClient, find_clients
 from compat.processes import START_SECONDS_MAX
 from compat.processes import run as run_program
 from compat.report import Report, page
+from compat.tools import Tools, find_tools
 from definitions.__main__ import differing
 from tailrace.errors import FatalError
-from tailrace.spark.java import find_java
 
 DISK = "/var/tmp"  # noqa: S108 - a directory of our own is made in it
 """Directory of all files of a run."""
@@ -89,37 +89,8 @@ DISK = "/var/tmp"  # noqa: S108 - a directory of our own is made in it
 PAGE = Path("docs/compatibility.md")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
-    """The Java and the jars that start both Kafkas, and the clients of other languages."""
-
-    java: Path
-    jars: str
-    old_jars: str
-    others: Sequence[OtherClient]
-
-
-def find_tools() -> Tools:
-    """Fetched if they are not in the cache.
-
-    Raises:
-        FatalError: no Java, Maven, Go or Node; one line says what to do.
-    """
-    java, jars = find_java(os.environ).home / "bin" / "java", class_path(KAFKA, os.environ)
-    return Tools(
-        java=java,
-        jars=jars,
-        old_jars=class_path(OLD_KAFKA, os.environ),
-        others=find_clients(java, jars, os.environ),
-    )
-
-
-def run(report: Report, tools: Tools, directory: Path) -> None:
-    """Every check.
-
-    Raises:
-        FatalError: Kafka does not do what it has to for a check to mean something.
-    """
+def check_nodes(report: Report, tools: Tools, directory: Path) -> None:
+    """Check a node alone, and a Kafka alone; its files, and the clients of both."""
     java, jars = tools.java, tools.jars
     kafka = Kafka(java, jars, directory / "kafka")
     written = kafka_to_us.write(kafka)
@@ -161,13 +132,6 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     following_metadata.check_voters_in_log(report, named, directory)
     report.section("A broker of ours asks Kafka's controller")
     controllers.check(report, Kafka(java, jars, directory / "controllers"))
-    report.section("One cluster of Kafka's controller and brokers of both kinds")
-    mixed_cluster.check(
-        report,
-        Kafka(java, jars, directory / "mixed-controller"),
-        Kafka(java, jars, directory / "mixed-broker"),
-        directory / "mixed",
-    )
     report.section("A directory handed over with the settings of tailrace handover")
     handed_over = Kafka(java, jars, directory / "handed-over")
     handing_over.check(report, handed_over)
@@ -261,6 +225,46 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     upstream.check(report, Kafka(java, jars, directory / "suites"), suites, directory)
 
 
+_CLUSTERS = {
+    "Three brokers of Tailrace and three controllers of Kafka": (),
+    "Two brokers of Tailrace, one of Kafka and three controllers of Kafka": (2,),
+}
+"""The brokers that are Kafka's, by how a section names the cluster."""
+
+
+def check_clusters(report: Report, tools: Tools, directory: Path) -> None:
+    """Check clusters whose nodes fail."""
+    for name, kafkas in _CLUSTERS.items():
+        report.section(name)
+        clusters.check(report, tools, directory / f"cluster-{len(kafkas)}", kafkas=kafkas)
+
+
+def check_cluster_clients(report: Report, tools: Tools, directory: Path) -> None:
+    """Check clients of clusters."""
+    for name, kafkas in _CLUSTERS.items():
+        report.section(f"{name}, used by the clients of other sections")
+        place = directory / f"cluster-clients-{len(kafkas)}"
+        clusters.check_clients(report, tools, place, kafkas=kafkas)
+
+
+def check_cluster_commands(report: Report, tools: Tools, directory: Path) -> None:
+    """Check Kafka's tools on clusters."""
+    report.section("Kafka's command-line tools, on three brokers of either kind")
+    cluster_commands.check(report, tools, directory)
+
+
+PARTS: Mapping[str, Callable[[Report, Tools, Path], None]] = {
+    "nodes": check_nodes,
+    "clusters": check_clusters,
+    "cluster-clients": check_cluster_clients,
+    "cluster-commands": check_cluster_commands,
+}
+"""All checks; a part needs nothing of another.
+
+Each raises FatalError where Kafka does not do what it has to for a check to mean something.
+"""
+
+
 def versions(java: Path) -> dict[str, str]:
     """Return the versions of all parties, by name."""
     told = run_program([str(java), "-version"], name="Java", seconds_max=START_SECONDS_MAX)
@@ -275,9 +279,14 @@ def versions(java: Path) -> dict[str, str]:
 def main() -> None:
     """Read the arguments, fetch, run, and tell."""
     parser = argparse.ArgumentParser(description="Prove Tailrace against Apache Kafka.")
+    parser.add_argument(
+        "--only", choices=PARTS, metavar="PART", help=f"one of the parts: {', '.join(PARTS)}"
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave all files in a new DIR")
     parser.add_argument(
-        "--write", action="store_true", help=f"when everything has passed, write {PAGE}"
+        "--write",
+        action="store_true",
+        help=f"when everything has passed, write {PAGE}, or the sections of PART in it",
     )
     chosen = parser.parse_args()
     started = time.monotonic()
@@ -292,15 +301,22 @@ def main() -> None:
     report = Report(say=say)
     try:
         tools = find_tools()
-        if chosen.keep is not None:
-            chosen.keep.mkdir(parents=True)
-            run(report, tools, chosen.keep.resolve())
-        else:
-            with tempfile.TemporaryDirectory(prefix="tailrace-compat-", dir=DISK) as scratch:
-                run(report, tools, Path(scratch))
+        with ExitStack() as stack:
+            if chosen.keep is not None:
+                chosen.keep.mkdir(parents=True)
+                scratch = chosen.keep.resolve()
+            else:
+                held = tempfile.TemporaryDirectory(prefix="tailrace-compat-", dir=DISK)
+                scratch = Path(stack.enter_context(held))
+            for name, check in PARTS.items():
+                if chosen.only in {None, name}:
+                    check(report, tools, scratch)
         if chosen.write and not report.failed:
+            # The sections of the other parts stay as an earlier run has left them.
+            kept = PAGE.read_text() if chosen.only is not None else ""
             today = datetime.now(UTC).date().isoformat()
-            PAGE.write_text(page(report.checks, date=today, versions=versions(tools.java)))
+            found = versions(tools.java)
+            PAGE.write_text(page(report.checks, date=today, versions=found, kept=kept))
     except KeyboardInterrupt:
         sys.exit(130)
     except (FatalError, KafkaException, OSError) as error:

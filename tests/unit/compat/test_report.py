@@ -35,3 +35,28 @@ def test_the_page_folds_checks_that_differ_in_one_word() -> None:
         "\n## Second\n\nChecks: 1\n\n"
         "- d reads as left\n"
     )
+
+
+def test_a_part_that_runs_again_leaves_the_other_sections() -> None:
+    """The page of one part keeps the sections of the page before, and counts all checks."""
+    report = Report(say=lambda _: None)
+    for section, names in {
+        "Nodes": ("a is one", "all is well"),
+        "Clusters": ("three lead",),
+    }.items():
+        report.section(section)
+        for name in names:
+            report.check(name, [])
+    whole = page(report.checks, date="2026-01-02", versions={"Java": "17"})
+    later = Report(say=lambda _: None)
+    later.section("Clusters")
+    for name in ("three lead", "two lead"):
+        later.check(name, [])
+    merged = page(later.checks, date="2026-01-03", versions={"Java": "17"}, kept=whole)
+    assert "On 2026-01-03," in merged
+    assert "passed 4 checks" in merged
+    assert merged[merged.index("## Nodes") :] == (
+        "## Nodes\n\nChecks: 2\n\n- a is one\n- all is well\n"
+        "\n## Clusters\n\nChecks: 2\n\n- … lead: `three`, `two`\n"
+    )
+    assert page(report.checks, date="2026-01-02", versions={"Java": "17"}, kept=merged) == whole

@@ -1,0 +1,328 @@
+"""A cluster: Kafka's controllers, and brokers of Kafka's and of ours on ports that they keep.
+
+    with Cluster(java, class_path, directory, kafkas={2}) as cluster:   # brokers 1 to 3
+        … cluster.bootstrap_servers, cluster.brokers[1].kill(), cluster.wait_until_in_sync() …
+
+    directory/broker-N/logs, directory/controller-N/logs, and what each has printed beside them
+
+Topics get three replicas unless told otherwise, two of which have to be in sync.
+
+Not here: what is done to a cluster (`clusters`), and who works on it (`cluster_load`).
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol, Self
+
+from compat.kafka import Kafka
+from compat.networks import LOOPBACK, Host, Network
+from compat.processes import Server, bound_to_us, free_ports
+from tailrace.client.admin import Admin
+from tailrace.client.reader import PartitionDescription
+from tailrace.errors import FatalError, TailraceError
+from tailrace.model import TopicPartition
+
+BROKERS = (1, 2, 3)
+CONTROLLERS = (101, 102, 103)
+WAIT_S_MAX = 90
+"""For how long a partition may have no leader, or a broker that has come back be out of sync."""
+
+_SETTINGS = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    # Records of the checks have timestamps of long ago.
+    "log.retention.ms": "-1",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "4000",
+}
+
+
+class Node(Protocol):
+    """A broker, of either kind."""
+
+    @property
+    def logs(self) -> Path:
+        """Its log directory."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """Process id, while it runs."""
+        ...
+
+    def start(self) -> None:
+        """Start, and return when it serves."""
+        ...
+
+    def stop(self) -> None:
+        """Stop in order; nothing if it does not run."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once, as a crash does; nothing if it does not run."""
+        ...
+
+
+class Ours:
+    """A broker of ours on one directory."""
+
+    def __init__(
+        self, number: int, directory: Path, *, settings: Mapping[str, str], prefix: Sequence[str]
+    ) -> None:
+        self.logs = directory / "logs"
+        self._number = number
+        self._output = directory / "tailrace.log"
+        self._server: Server | None = None
+        options = {**settings, "log.dirs": str(self.logs)}
+        self._command = [
+            *prefix,
+            *bound_to_us([
+                sys.executable, "-m", "tailrace", "serve",
+                *(f"--override={name}={value}" for name, value in options.items()),
+            ]),
+        ]  # fmt: skip
+        directory.mkdir(parents=True)
+
+    @property
+    def pid(self) -> int:
+        """Process id, while it runs."""
+        assert self._server is not None
+        return self._server.pid
+
+    def start(self) -> None:
+        """Start, and return when it serves.
+
+        Raises:
+            FatalError: it does not.
+        """
+        # Each start has its output in a file of its own, or `ready` would be found in the last.
+        count = len([*self._output.parent.glob("tailrace-*.log")])
+        self._server = Server(
+            f"Tailrace, broker {self._number},",
+            self._command,
+            self._output.with_stem(f"tailrace-{count + 1}"),
+            ready=f"[KafkaServer id={self._number}] started",
+        )
+
+    def stop(self) -> None:
+        """Stop in order; nothing if it does not run.
+
+        Raises:
+            FatalError: it does not.
+        """
+        if self._server is not None:
+            server, self._server = self._server, None
+            server.stop()
+
+    def kill(self) -> None:
+        """End it at once, as a crash does; nothing if it does not run."""
+        if self._server is not None:
+            self._server.kill()
+            self._server = None
+
+
+class Cluster:
+    """Controllers and brokers by their ids, and what clients ask of them."""
+
+    def __init__(
+        self,
+        java: Path,
+        class_path: str,
+        directory: Path,
+        *,
+        kafkas: Collection[int],
+        network: Network | None = None,
+    ) -> None:
+        """`kafkas` are the brokers that are Kafka's; nodes are hosts of the network."""
+        self.kafkas = kafkas
+        self.directory = directory
+        self._java, self._class_path = java, class_path
+        self._network = network
+        self.hosts = {each: self._host(each) for each in (*CONTROLLERS, *BROKERS)}
+        # All at once, for the machine may give the same one twice. One more is for `add`.
+        self._ports = iter(free_ports(len(self.hosts) + 1))
+        places = {each: f"{self.hosts[each].address}:{next(self._ports)}" for each in CONTROLLERS}
+        self._voters = ",".join(f"{each}@{place}" for each, place in places.items())
+        self._controllers_at = ",".join(places.values())
+        self.controllers = {
+            each: self._kafka(
+                each,
+                {
+                    "process.roles": "controller",
+                    "listeners": f"CONTROLLER://{place}",
+                    "advertised.listeners": f"CONTROLLER://{place}",
+                },
+                name="controller",
+            )
+            for each, place in places.items()
+        }
+        self.bootstrap_servers = ""
+        """The addresses of all brokers that there were."""
+        self.brokers: dict[int, Node] = {each: self._broker(each) for each in BROKERS}
+        # They live as long as the brokers: the kernel kills these when the thread that has started
+        # them ends (`bound_to_us`).
+        self._threads = ThreadPoolExecutor(len(self.hosts))
+
+    def __enter__(self) -> Self:
+        """Start all of them at once: one controller alone is no quorum, and would wait."""
+        try:
+            for nodes in (self.controllers, self.brokers):
+                list(self._threads.map(lambda each: each.start(), nodes.values()))
+            self.wait("all brokers are there", lambda: self._broker_count() == len(BROKERS))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill what still runs: in an orderly stop the last controller would wait for a quorum."""
+        for each in (*self.brokers.values(), *self.controllers.values()):
+            each.kill()
+        self._threads.shutdown()
+
+    def run_tool(self, name: str, *arguments: str) -> str:
+        """Run one of Kafka's command-line tools and return its output.
+
+        Raises:
+            FatalError: it failed.
+        """
+        return self.controllers[CONTROLLERS[0]].run_tool(name, *arguments)
+
+    def add(self, number: int) -> Node:
+        """Start one more broker of ours."""
+        self.hosts[number] = self._host(number)
+        added = self.brokers[number] = self._broker(number)
+        added.start()
+        return added
+
+    def active_controller(self) -> int:
+        """The id of the controller that leads the others.
+
+        Raises:
+            TailraceError: nobody knows.
+        """
+        with Admin(bootstrap_servers=self.bootstrap_servers) as admin:
+            return admin.describe_metadata_quorum().leader_id
+
+    def partitions(
+        self, topics: Iterable[str] | None = None
+    ) -> dict[TopicPartition, PartitionDescription]:
+        """The partitions of these topics, or of all, as a broker has them.
+
+        Raises:
+            TailraceError: the broker that is asked does not know them, or none answers.
+        """
+        with Admin(bootstrap_servers=self.bootstrap_servers, request_timeout_ms=5000) as admin:
+            described = (
+                admin.list_topics()
+                if topics is None
+                else admin.describe_topics([*topics]).results().values()
+            )
+        return {
+            TopicPartition(topic.name, each.partition): each
+            for topic in described
+            for each in topic.partitions
+        }
+
+    def wait(self, what: str, is_true: Callable[[], bool]) -> None:
+        """Return when this is true.
+
+        Raises:
+            FatalError: that takes too long.
+        """
+        last = ""
+        deadline = time.monotonic() + WAIT_S_MAX
+        while time.monotonic() < deadline:
+            try:
+                if is_true():
+                    return
+            except TailraceError as error:
+                # The broker that was asked is away, or does not know the newest image yet.
+                last = f", {error}"
+            time.sleep(0.3)
+        raise FatalError(f"{what}: not within {WAIT_S_MAX} s{last}")
+
+    def wait_until_in_sync(self) -> Iterator[str]:
+        """Wait until each partition has all replicas in sync, and is led where it is preferred."""
+
+        def is_whole() -> bool:
+            found = self.partitions().values()
+            return all({*each.isr} == {*each.replicas} for each in found)
+
+        def is_led() -> bool:
+            found = self.partitions()
+            away = [name for name, each in found.items() if each.leader != each.replicas[0]]
+            if away:
+                with Admin(bootstrap_servers=self.bootstrap_servers) as admin:
+                    # So that each broker leads again, before the next one goes.
+                    admin.elect_leaders(away)
+            return not away
+
+        try:
+            self.wait("all replicas are in sync", is_whole)
+            self.wait("each partition has its preferred leader", is_led)
+        except FatalError as error:
+            yield str(error)
+
+    def _broker_count(self) -> int:
+        with Admin(bootstrap_servers=self.bootstrap_servers) as admin:
+            return len(admin.describe_cluster().brokers)
+
+    def _host(self, number: int) -> Host:
+        return LOOPBACK if self._network is None else self._network.join(number)
+
+    def _broker(self, number: int) -> Node:
+        place = f"{self.hosts[number].address}:{next(self._ports)}"
+        self.bootstrap_servers = ",".join(filter(None, (self.bootstrap_servers, place)))
+        settings = {
+            "process.roles": "broker",
+            "listeners": f"PLAINTEXT://{place}",
+            "advertised.listeners": f"PLAINTEXT://{place}",
+        }
+        if number in self.kafkas:
+            return self._kafka(number, settings, name="broker")
+        quorum = {
+            "node.id": str(number),
+            "controller.quorum.bootstrap.servers": self._controllers_at,
+            "controller.listener.names": "CONTROLLER",
+        }
+        directory = self.directory / f"broker-{number}"
+        prefix = self.hosts[number].prefix
+        return Ours(number, directory, settings={**_SETTINGS, **settings, **quorum}, prefix=prefix)
+
+    def _kafka(self, number: int, settings: Mapping[str, str], *, name: str) -> Kafka:
+        return Kafka(
+            self._java,
+            self._class_path,
+            self.directory / f"{name}-{number}",
+            settings={
+                **_SETTINGS,
+                **settings,
+                "node.id": str(number),
+                "controller.quorum.voters": self._voters,
+                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            },
+            prefix=self.hosts[number].prefix,
+        )
+
+
+def pause(node: Node) -> None:
+    """Have a node do nothing, with its connections open."""
+    os.kill(node.pid, signal.SIGSTOP)
+
+
+def go_on(node: Node) -> None:
+    """Have a paused node go on."""
+    os.kill(node.pid, signal.SIGCONT)
