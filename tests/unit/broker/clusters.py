@@ -8,6 +8,7 @@ from tailrace.broker.config import broker_config
 from tailrace.broker.start import start_broker
 from tailrace.model import TopicPartition
 from tailrace.protocol.metadata_records import PartitionRecord
+from tailrace.server.dispatch import Dispatch
 from tailrace.testing import Outside, Peer
 from tailrace.testing.controller import ScriptedController
 
@@ -22,7 +23,13 @@ class Cluster:
         self.controller = ScriptedController(outside)
         self.brokers: dict[int, RunningBroker] = {}
 
-    async def start(self, broker_id: int, settings: dict[str, str] | None = None) -> RunningBroker:
+    async def start(
+        self,
+        broker_id: int,
+        settings: dict[str, str] | None = None,
+        *,
+        wrap_dispatch: Callable[[Dispatch], Dispatch] | None = None,
+    ) -> RunningBroker:
         """Start a broker, and return when it is unfenced."""
         given = {
             "process.roles": "broker",
@@ -33,7 +40,9 @@ class Cluster:
             "listeners": "memory:0",
             **(settings or {}),
         }
-        broker = await start_broker(broker_config(given), self.outside.runtime)
+        broker = await start_broker(
+            broker_config(given), self.outside.runtime, wrap_dispatch=wrap_dispatch
+        )
         self.brokers[broker_id] = broker
         await self.controller.until(lambda image: not image.brokers[broker_id].fenced)
         return broker

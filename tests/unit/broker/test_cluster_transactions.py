@@ -1,12 +1,14 @@
 """Transactions and groups on brokers of one cluster, request by request."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
 from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Records
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tailrace.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -24,6 +26,7 @@ from tailrace.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from tailrace.server.dispatch import ConnectionRepeats, Dispatch
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.clusters import Cluster, running_cluster
 from tests.unit.broker.transactional import GROUP, Client, committed_values, group_offset
@@ -152,6 +155,41 @@ async def test_a_transaction_ends_on_three_brokers(outside: Outside) -> None:
         for number in range(2):
             assert await read(cluster, client, number, 2) == [b"kept", b"last"]
         assert await offset_of(cluster, client) == 4
+
+
+async def test_a_marker_that_overtakes_a_verification_refuses_no_batch(outside: Outside) -> None:
+    """The marker of the transaction before comes while the coordinator is asked for the next one.
+
+    It takes the guard of the verification that has begun, and the coordinator says yes.
+    """
+    async with running_cluster(outside, 3) as cluster:
+        markers, questions = ApiKey.WRITE_TXN_MARKERS, ApiKey.ADD_PARTITIONS_TO_TXN
+        await cluster.start(1, wrap_dispatch=partial(delayed, outside, questions, 0.5))
+        await cluster.start(2, wrap_dispatch=partial(delayed, outside, markers, 0.2))
+        client = await with_topics(cluster)
+        for value in (b"a", b"b", b"c"):
+            assert await send(cluster, client, 0, value) is ErrorCode.NONE
+            assert await asked(cluster, client, TRANSACTIONS, client.end) is ErrorCode.NONE
+        assert await read(cluster, client, 0, 3) == [b"a", b"b", b"c"]
+
+
+def delayed(outside: Outside, api: ApiKey, seconds: float, dispatch: Dispatch) -> Dispatch:
+    """A dispatch that is slow with the requests of one API."""
+
+    async def later(frame: memoryview, peer: str) -> list[Records]:
+        await outside.pass_time(seconds)
+        found = dispatch(frame, peer, None)
+        return found if isinstance(found, list) else await found
+
+    def answer(
+        frame: memoryview, peer: str, repeats: ConnectionRepeats | None
+    ) -> list[Records] | Awaitable[list[Records]]:
+        if int.from_bytes(frame[:2], "big") != api:
+            return dispatch(frame, peer, repeats)
+        # A copy, since the frame's memory belongs to the connection.
+        return later(memoryview(bytes(frame)), peer)
+
+    return answer
 
 
 @pytest.mark.parametrize("lose", LOSSES)
