@@ -278,7 +278,10 @@ class ProducerStates:
             if repeated is not None:
                 return repeated
             lowest = self.verifications.lowest_sequence_or_none(batch, is_known=known.epoch != NONE)
-            if lowest is not None:
+            # Where the log has batches of this epoch, this one follows the last of them. A question
+            # that comes late, for a batch that is in the log, leaves a sequence that never will be:
+            # Kafka 4.3.1 refuses this batch then, which ends librdkafka's producers.
+            if lowest is not None and known.epoch != batch.producer_epoch:
                 raise ProducerSequenceError(
                     batch.producer_id, sequence=batch.base_sequence, expected=lowest
                 )

@@ -121,6 +121,16 @@ def test_no_batch_gets_ahead_of_one_that_is_being_verified(is_required: bool) ->
     assert known.check(sent(0, is_transactional=True), guard=guard) is None
 
 
+def test_a_question_that_comes_late_holds_up_no_later_transaction() -> None:
+    """A request that a client gave up on, and sent again, may be handled when its batch is old."""
+    log = verifying()
+    send(log, 0, guard=begin(log, 0))
+    end(log)
+    begin(log, 0)
+    send(log, 1, guard=begin(log, 1))
+    assert has_open_transaction(log)
+
+
 def test_an_entry_expires_as_a_producer_does() -> None:
     """Its age counts from when it was made, however often it is looked at."""
     known = states()
