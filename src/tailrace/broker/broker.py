@@ -13,6 +13,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from tailrace.broker.cleaning import clean_regularly
 from tailrace.broker.config import (
@@ -59,6 +60,10 @@ from tailrace.storage.manager import (
 )
 from tailrace.values import dataclass, replace
 
+if TYPE_CHECKING:
+    from tailrace.broker.following import FollowingStatistics
+    from tailrace.broker.kraft.metadata_fetch import MetadataFetchStatistics
+
 logger = logging.getLogger(__name__)
 
 
@@ -89,6 +94,10 @@ class BrokerStatistics:
     """Fetch sessions of clients."""
     coordinators: CoordinatorsStatistics
     """Coordinators of groups and of transactions."""
+    metadata: "MetadataFetchStatistics | None"
+    """The metadata log, where it is followed; None with `broker,controller`."""
+    following: "FollowingStatistics | None"
+    """Partitions that are fetched from other brokers; None with `broker,controller`."""
     schedules: Mapping[str, ScheduleStatistics]
     """Periodic jobs, by the path of the log directory; read only."""
 
@@ -309,6 +318,8 @@ class RunningBroker:
             flushes=self.flushes.statistics(),
             fetch_sessions=self._fetch_sessions.statistics(),
             coordinators=self._coordinators.statistics(),
+            metadata=self._quorum.metadata_statistics(),
+            following=self._quorum.following_statistics(),
             schedules=MappingProxyType(
                 {path: each.statistics() for path, each in self._schedules.items()}
             ),

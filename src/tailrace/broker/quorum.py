@@ -27,6 +27,8 @@ from tailrace.storage.manager import LogManager, locked_directories
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import RunningBroker
+    from tailrace.broker.following import FollowingStatistics
+    from tailrace.broker.kraft.metadata_fetch import MetadataFetchStatistics
     from tailrace.broker.transaction_peers import TransactionPeers
 
 logger = logging.getLogger(__name__)
@@ -79,6 +81,14 @@ class Quorum(Protocol):
 
     def directory_failed(self, directory: DirectoryLogs) -> None:
         """A log directory has gone out of service, with its partitions."""
+        ...
+
+    def metadata_statistics(self) -> "MetadataFetchStatistics | None":
+        """How far the metadata log of other nodes is followed; None: there are none."""
+        ...
+
+    def following_statistics(self) -> "FollowingStatistics | None":
+        """The partitions that are fetched from other brokers; None: there are none."""
         ...
 
     async def before_stop(self) -> None:
@@ -154,6 +164,12 @@ class OwnQuorum:
         """Do nothing: there is no other broker."""
 
     async def stop(self) -> None:
+    def metadata_statistics(self) -> None:
+        return None
+
+    def following_statistics(self) -> None:
+        return None
+
         if self._registering is not None:
             await asyncio.wait([self._registering])
         if self._task is not None:

@@ -9,6 +9,12 @@ from tailrace.protocol.messages.describe_producers import (
     DescribeProducersResponse,
     TopicRequest,
 )
+from tailrace.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionData,
+    TopicData,
+)
 from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -43,6 +49,33 @@ async def test_a_broker_starts_together_with_its_controllers(outside: Outside) -
         )
         await cluster.start(1)
         assert cluster.brokers[1].cluster.broker_epoch >= 0
+
+
+async def test_a_broker_tells_how_far_it_follows(outside: Outside) -> None:
+    """Its statistics have the metadata log, and the partitions that it fetches."""
+    async with running_cluster(outside, 1, 2) as cluster:
+        await cluster.add_topic(replicas=(1, 2))
+        found = cluster.brokers[2].statistics()
+        assert found.metadata is not None
+        assert found.metadata.applied_offset > 0
+        assert found.metadata.failures == 0
+        assert found.following is not None
+        assert (found.following.leader_count, found.following.partition_count) == (1, 1)
+
+
+async def test_any_broker_describes_the_quorum(outside: Outside) -> None:
+    """It forwards the request: the controller is the leader, and brokers are observers."""
+    async with running_cluster(outside, 1, 2) as cluster:
+        topic = TopicData(
+            topic_name="__cluster_metadata", partitions=(PartitionData(partition_index=0),)
+        )
+        answer = await cluster.peer(2).ask(
+            ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest(topics=(topic,)), DescribeQuorumResponse
+        )
+        assert answer.error_code == ErrorCode.NONE
+        [found] = answer.topics[0].partitions
+        assert found.leader_id == cluster.controller.leader_id
+        assert {each.replica_id for each in found.observers} >= {1, 2}
 
 
 async def test_what_is_acknowledged_is_on_all_replicas_in_sync(outside: Outside) -> None:

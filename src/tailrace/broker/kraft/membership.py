@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
 
 from tailrace.broker.config import BrokerConfig
-from tailrace.broker.following import Following
+from tailrace.broker.following import Following, FollowingStatistics
 from tailrace.broker.kraft.applying import AppliedTo, Applying
 from tailrace.broker.kraft.channel import ControllerChannel, Controllers
 from tailrace.broker.kraft.directory_reports import DirectoryReports
@@ -29,7 +29,7 @@ from tailrace.broker.kraft.lifecycle import (
     Registration,
     previous_epoch,
 )
-from tailrace.broker.kraft.metadata_fetch import MetadataFetch, Observer
+from tailrace.broker.kraft.metadata_fetch import MetadataFetch, MetadataFetchStatistics, Observer
 from tailrace.broker.kraft.producer_ids import ProducerIds
 from tailrace.broker.kraft.replica_changes import assigned_replicas
 from tailrace.broker.kraft.topic_creation import TopicCreation
@@ -362,6 +362,12 @@ class Membership:
 
     async def next_producer_id(self) -> ProducerId:
         return await self._producer_ids.next()
+
+    def metadata_statistics(self) -> MetadataFetchStatistics:
+        return self._fetch.statistics()
+
+    def following_statistics(self) -> FollowingStatistics | None:
+        return None if self._following is None else self._following.statistics()
 
     def directory_failed(self, directory: DirectoryLogs) -> None:
         if self._lifecycle is not None:
