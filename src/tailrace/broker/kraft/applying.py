@@ -92,18 +92,15 @@ class Applying:
 
     async def run(self) -> None:
         """Apply images until cancelled."""
-        forgetting = asyncio.ensure_future(self._forget_gone())
-        try:
-            while True:
-                await self._news.wait()
-                self._news.clear()
-                published, self._published = self._published, None
-                if published is not None:
-                    await self._apply(published)
-        finally:
-            forgetting.cancel()
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            published, self._published = self._published, None
+            if published is not None:
+                await self._apply(published)
 
-    async def _forget_gone(self) -> None:
+    async def forget_gone(self) -> None:
+        """Have groups forget the topics that images remove, until cancelled; beside `run`."""
         # Beside the images: tombstones wait for the replicas of each group's partition, and may get
         # them only by the next image. Kafka's publisher waits for all groups, up to five seconds.
         while True:

@@ -292,7 +292,7 @@ class Membership:
         # What has come since the logs were opened.
         image, offset = self._newest
         applying.publish(image, EVERYTHING_CHANGED, offset)
-        for work in (applying.run(), self._check_followers()):
+        for work in (applying.run(), applying.forget_gone(), self._check_followers()):
             self._tasks.append(asyncio.ensure_future(work))
         for task in self._tasks:
             task.add_done_callback(self._ended)
