@@ -368,6 +368,10 @@ class RunningBroker:
             self._runtime.threads.close()
         logger.info("broker_stopped node=%d", self.config.node_id)
 
+    def leave_now(self) -> None:
+        """Have `stop` wait no more until other brokers lead this one's partitions."""
+        self._quorum.leave_now()
+
     def _close_logs(self) -> None:
         homes = {log.partition: self.logs.home_of(log).directory.directory_id for log in self.logs}
         try:

@@ -26,6 +26,9 @@ FULL_COLLECTION_THRESHOLD = 100
 thousand connections, for 30 to 80 ms each time. Cycles of young objects are collected as often as
 before."""
 
+SECOND_SIGNAL_S = 1.0
+"""Time after which a further signal is another one, and not the same by two ways."""
+
 IMPORTED_AHEAD = (
     "tailrace.protocol.decoders",
     "tailrace.protocol.encoders",
@@ -40,6 +43,9 @@ API is loaded imports it on the loop, which takes 3 to 13 ms."""
 
 async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str], None]) -> None:
     """Run a broker until SIGINT or SIGTERM, or until it fails, and stop it in order.
+
+    A second signal ends the wait for controllers that have to find other leaders; the logs are
+    closed in order all the same.
 
     `started` is called with `RunningBroker.addresses` when the broker accepts requests.
 
@@ -56,9 +62,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     # Each segment, each index and each connection has one.
     raise_descriptor_limit()
     asked_to_stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, asked_to_stop.set)
+    _on_signals(asked_to_stop.set)
     broker = await start_broker(config, runtime)
     # Exclude the objects of the start from garbage collection: a pass over them takes 30 ms.
     freeze_objects()
@@ -69,6 +73,9 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:
         end.cancel()
+    # A terminal and what runs the broker under it may both pass the same Ctrl-C on.
+    loop = asyncio.get_running_loop()
+    again = loop.call_later(SECOND_SIGNAL_S, _on_signals, broker.leave_now)
     # A thread cannot be interrupted in an import.
     await asyncio.wait([ahead])
     try:
@@ -79,8 +86,16 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
         raise StorageError(
             f"the stop was not orderly ({error}); the next start recovers"
         ) from error
+    finally:
+        again.cancel()
     if broker.failed.is_set():
         raise DirectoryError(f"stopped: {broker.end_reason}")
+
+
+def _on_signals(act: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, act)
 
 
 async def _load_ahead(threads: Threads) -> None:

@@ -84,7 +84,7 @@ class Quorum(Protocol):
         ...
 
     def metadata_statistics(self) -> "MetadataFetchStatistics | None":
-        """How far the metadata log of other nodes is followed; None: there are none."""
+        """The state of the metadata log that is followed; None: no other nodes have one."""
         ...
 
     def following_statistics(self) -> "FollowingStatistics | None":
@@ -93,6 +93,10 @@ class Quorum(Protocol):
 
     async def before_stop(self) -> None:
         """The broker stops: it still accepts requests, and has others take its partitions over."""
+        ...
+
+    def leave_now(self) -> None:
+        """End the wait of `before_stop`: the operator does not wait any longer."""
         ...
 
     async def stop(self) -> None:
@@ -160,16 +164,19 @@ class OwnQuorum:
     def directory_failed(self, directory: DirectoryLogs) -> None:
         """Do nothing: nobody else could lead its partitions."""
 
-    async def before_stop(self) -> None:
-        """Do nothing: there is no other broker."""
-
-    async def stop(self) -> None:
     def metadata_statistics(self) -> None:
         return None
 
     def following_statistics(self) -> None:
         return None
 
+    async def before_stop(self) -> None:
+        """Do nothing: there is no other broker."""
+
+    def leave_now(self) -> None:
+        """Do nothing: nobody is waited for."""
+
+    async def stop(self) -> None:
         if self._registering is not None:
             await asyncio.wait([self._registering])
         if self._task is not None:

@@ -21,7 +21,13 @@ from typing import Final, TypeVar
 
 from tailrace.broker.peers import Peers
 from tailrace.client.config import ClientConfig
-from tailrace.client.errors import UnreachableBrokerError, error_words
+from tailrace.client.errors import (
+    AuthenticationError,
+    ClosedAdminError,
+    UnreachableBrokerError,
+    UnsupportedBrokerError,
+    error_words,
+)
 from tailrace.client.nodes import Backoff, Node
 from tailrace.errors import FatalError, RetriableError
 from tailrace.protocol.errors import ErrorCode
@@ -58,7 +64,8 @@ class ForwardRefusedError(FatalError):
 class Controllers:
     """The controllers of the cluster, and which of them is the active one; for one loop.
 
-    It logs once that none answers, and once that one does again.
+    It logs once that none answers, and once that one does again; before the first answer too, as
+    what a start does.
     """
 
     def __init__(self, bootstrap: Sequence[Node]) -> None:
@@ -109,21 +116,27 @@ class Controllers:
             self._next = known[position % len(known)] if known else None
         self._failures += 1
         # The first attempts may be for standbys, so only when each has had its turn.
-        if self._failures >= len(known) and not self._is_lost:
-            self._is_lost = True
-            logger.warning(
-                "controllers_lost asked=%s reason=%s consequence=%s",
-                ", ".join(map(str, known)),
-                reason,
-                "records are served as before; changes of topics, leaders and the ISR wait",
-            )
+        if self._failures < len(known) or self._is_lost:
+            return
+        self._is_lost = True
+        asked = ", ".join(map(str, known))
+        if self.active is None:
+            # Nothing is lost yet: whole clusters start at once, and controllers elect one first.
+            logger.info("controllers_awaited asked=%s reason=%s", asked, reason)
+            return
+        logger.warning(
+            "controllers_lost asked=%s reason=%s consequence=%s",
+            asked,
+            reason,
+            "records are served as before; changes of topics, leaders and the ISR wait",
+        )
 
     def answered(self, node: Node) -> None:
         """Note that `node` has answered as the active controller."""
         if node == self.active and not self._failures:
             return
         is_news = not _is_same(node, self.active) or self._is_lost
-        if self._is_lost:
+        if self._is_lost and self.active is not None:
             logger.warning("controllers_back active=%s", node)
         elif is_news:
             logger.info("controller_found active=%s", node)
@@ -271,6 +284,58 @@ class ControllerChannel:
     def close(self) -> None:
         """Close the connection; requests that wait end with an error."""
         self._peers.close()
+
+
+class Asker:
+    """Requests of one kind that are sent until one succeeds; each reason is logged once.
+
+    Some are sent twenty times a second, for as long as the controllers are away.
+    """
+
+    def __init__(
+        self, channel: ControllerChannel, logger: logging.Logger, line: Callable[[], str]
+    ) -> None:
+        """`line` gives the log line of a failure up to its reason."""
+        self.reason = ""
+        """Why the last request had no success; empty if it had."""
+        self._channel = channel
+        self._logger = logger
+        self._line = line
+
+    async def ask(self, request: Message, answer: type[M], *, timeout_ms: int) -> M | None:
+        """The answer of the active controller, if it is not an error; None: the reason is noted."""
+        found = await self.attempt(request, answer, timeout_ms=timeout_ms)
+        code = getattr(found, "error_code", ErrorCode.NONE)
+        if code == ErrorCode.NONE:
+            return found
+        # STALE_BROKER_EPOCH too: the broker registers again, and the next request has the new one.
+        self.failed(f"the controller answers {error_words(code)}")
+        return None
+
+    async def attempt(self, request: Message, answer: type[M], *, timeout_ms: int) -> M | None:
+        """The answer of the active controller, with whatever error; None: there is none."""
+        try:
+            return await self._channel.ask(request, answer, timeout_ms=timeout_ms)
+        except NoControllerError as error:
+            # `Controllers` has a line for that, which all askers share.
+            self.failed(str(error), level=logging.DEBUG)
+        except (UnsupportedBrokerError, AuthenticationError) as error:
+            # Both may pass: controllers are updated and get other passwords while we run.
+            self.failed(str(error))
+        except ClosedAdminError as error:
+            # The broker stops, and cancels the askers next.
+            raise asyncio.CancelledError from error
+        return None
+
+    def failed(self, reason: str, *, level: int = logging.WARNING) -> None:
+        """Note why a request had no success."""
+        if reason != self.reason:
+            self._logger.log(level, "%s reason=%s", self._line(), reason)
+        self.reason = reason
+
+    def succeeded(self) -> None:
+        """Note that a request had success: the next failure is logged, for whatever reason."""
+        self.reason = ""
 
 
 def _is_same(one: Node, other: Node | None) -> bool:

@@ -19,13 +19,8 @@ from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from tailrace.broker.kraft.channel import ControllerChannel, NoControllerError
-from tailrace.client.errors import (
-    AuthenticationError,
-    ClosedAdminError,
-    UnsupportedBrokerError,
-    error_words,
-)
+from tailrace.broker.kraft.channel import Asker, ControllerChannel
+from tailrace.client.errors import error_words
 from tailrace.client.nodes import Backoff
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -71,14 +66,15 @@ class DirectoryReports:
 
         `broker_epoch` gives the epoch of the registration now.
         """
-        self._channel = channel
+        self._asker = Asker(
+            channel, logger, lambda: f"directory_reports_failed count={len(self._queued)}"
+        )
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._is_replica = is_replica
         self._pauses = Backoff(_PAUSE_MS, _PAUSE_MAX_MS, chance)
         self._queued: dict[_Key, _Report] = {}
         self._sending: asyncio.Task[None] | None = None
-        self._reason = ""
 
     @property
     def pending_count(self) -> int:
@@ -125,23 +121,13 @@ class DirectoryReports:
             sent = self._next()
             if not sent:
                 continue
-            try:
-                answer = await self._channel.ask(
-                    self._request(sent), AssignReplicasToDirsResponse, timeout_ms=ATTEMPT_TIMEOUT_MS
-                )
-            except NoControllerError as error:
-                self._failed(str(error), level=logging.DEBUG)  # The channel has logged it.
-            except (UnsupportedBrokerError, AuthenticationError) as error:
-                self._failed(str(error))
-            except ClosedAdminError:
-                return
+            answer = await self._asker.ask(
+                self._request(sent), AssignReplicasToDirsResponse, timeout_ms=ATTEMPT_TIMEOUT_MS
+            )
+            if answer is not None and self._take(sent, answer):
+                failures = 0
             else:
-                if answer.error_code != ErrorCode.NONE:
-                    self._failed(f"the controller answers {error_words(answer.error_code)}")
-                elif self._take(sent, answer):
-                    failures = 0
-                    continue
-            failures += 1
+                failures += 1
 
     def _next(self) -> dict[_Key, _Report]:
         """The reports of the next request; those that no longer mean anything are dropped."""
@@ -205,14 +191,7 @@ class DirectoryReports:
         if refused:
             # One name for each code: there may be thousands of them.
             words = (f"{name}: {error_words(code)}" for code, name in refused.items())
-            self._failed("; ".join(words))
+            self._asker.failed("; ".join(words))
         else:
-            self._reason = ""
+            self._asker.succeeded()
         return accepted > 0
-
-    def _failed(self, reason: str, *, level: int = logging.WARNING) -> None:
-        if reason != self._reason:
-            logger.log(
-                level, "directory_reports_failed count=%d reason=%s", len(self._queued), reason
-            )
-        self._reason = reason

@@ -21,13 +21,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from tailrace.broker.kraft.channel import ControllerChannel, NoControllerError
-from tailrace.client.errors import (
-    AuthenticationError,
-    ClosedAdminError,
-    UnsupportedBrokerError,
-    error_words,
-)
+from tailrace.broker.kraft.channel import Asker, ControllerChannel
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_partition import (
@@ -69,13 +63,13 @@ class IsrChanges:
         self, channel: ControllerChannel, *, broker_id: int, broker_epoch: Callable[[], int]
     ) -> None:
         """`broker_epoch` gives the epoch of the registration now."""
-        self._channel = channel
+        self._asker = Asker(
+            channel, logger, lambda: f"isr_changes_failed count={len(self._queued)}"
+        )
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._queued: dict[tuple[UUID, int], _Queued] = {}
         self._sending: asyncio.Task[None] | None = None
-        self._reason = ""
-        """Why the last request had no answer; empty if it had one."""
 
     @property
     def pending_count(self) -> int:
@@ -120,34 +114,16 @@ class IsrChanges:
     async def _send_all(self) -> None:
         while self._queued:
             sent = dict(self._queued)
-            try:
-                answer = await self._channel.ask(
-                    self._request(sent), AlterPartitionResponse, timeout_ms=ATTEMPT_TIMEOUT_MS
-                )
-            except NoControllerError as error:
-                self._failed(str(error), level=logging.DEBUG)  # The channel has logged it.
-            except (UnsupportedBrokerError, AuthenticationError) as error:
-                self._failed(str(error))
-            except ClosedAdminError:
-                return
-            else:
-                if answer.error_code == ErrorCode.NONE:
-                    self._reason = ""
-                    # A partition that the answer lacks stays queued. Kafka asks for it again at
-                    # once, which a wrong controller could make an endless loop.
-                    if self._take(sent, answer):
-                        continue
-                else:
-                    # STALE_BROKER_EPOCH too: the broker registers again, and the next request has
-                    # the new epoch.
-                    self._failed(f"the controller answers {error_words(answer.error_code)}")
+            answer = await self._asker.ask(
+                self._request(sent), AlterPartitionResponse, timeout_ms=ATTEMPT_TIMEOUT_MS
+            )
+            if answer is not None:
+                self._asker.succeeded()
+                # A partition that the answer lacks stays queued. Kafka asks for it again at once,
+                # which a wrong controller could make an endless loop.
+                if self._take(sent, answer):
+                    continue
             await asyncio.sleep(AGAIN_S)
-
-    def _failed(self, reason: str, *, level: int = logging.WARNING) -> None:
-        # Once, not twenty times a second.
-        if reason != self._reason:
-            logger.log(level, "isr_changes_failed count=%d reason=%s", len(self._queued), reason)
-        self._reason = reason
 
     def _request(self, sent: dict[tuple[UUID, int], _Queued]) -> AlterPartitionRequest:
         by_topic = groupby(sorted(sent), key=lambda key: key[0])

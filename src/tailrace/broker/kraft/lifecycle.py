@@ -29,14 +29,9 @@ from enum import IntEnum
 from typing import Final
 from uuid import UUID
 
-from tailrace.broker.kraft.channel import ControllerChannel, NoControllerError
+from tailrace.broker.kraft.channel import Asker, ControllerChannel
 from tailrace.broker.kraft.settings import LifecycleConfig
-from tailrace.client.errors import (
-    AuthenticationError,
-    ClosedAdminError,
-    UnsupportedBrokerError,
-    error_words,
-)
+from tailrace.client.errors import error_words
 from tailrace.cluster.metadata.features import FEATURES, KRAFT_VERSION, KRAFT_VERSIONS, Feature
 from tailrace.errors import FatalError
 from tailrace.protocol.errors import ErrorCode
@@ -157,7 +152,7 @@ class Lifecycle:
         """Called with the broker epoch of each registration, which may be the same as before."""
         self.on_failed: Callable[[str], None] = lambda _: None
         """Called where the broker has to stop, with the reason."""
-        self._channel = channel
+        self._asker = Asker(channel, logger, self._failure_line)
         self._registration = registration
         self._config = config
         self._applied_offset = applied_offset
@@ -169,12 +164,13 @@ class Lifecycle:
         self._timers: list[asyncio.TimerHandle] = []
         self._soon = asyncio.Event()
         """Set when something is to be said at once."""
-        self._may_stop = asyncio.Event()
-        """Set when the controller has approved the controlled shutdown."""
+        self._may_leave = asyncio.Event()
+        """Set when the controlled shutdown is not waited for any more."""
+        self._is_approved = False
+        """Whether a controller has approved it."""
         self._has_shutdown_answer = False
+        self._has_told_wait = False
         self._registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._reason = ""
-        """Why the last request had no success; empty if it had."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -203,7 +199,7 @@ class Lifecycle:
                 f"broker {self._registration.broker_id} was not registered within "
                 f"{self._config.registration_timeout_ms} ms "
                 "(initial.broker.registration.timeout.ms): "
-                f"{self._reason or 'no controller has answered'}"
+                f"{self._asker.reason or 'no controller has answered'}"
             ) from None
         except BaseException:
             await self.close()
@@ -248,24 +244,34 @@ class Lifecycle:
         False: the time is over, or the broker was never unfenced, and has nothing to hand over.
         The broker still serves meanwhile. Its epoch is for the marks of the clean shutdown, in
         either case: what the others have got since, the controllers know. No heartbeat follows.
+        `leave_now` ends the wait.
         """
         if self._config.controlled_shutdown and self.state is BrokerState.RUNNING:
             logger.info("controlled_shutdown broker=%d", self._registration.broker_id)
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             self._soon.set()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    await self._may_stop.wait()
-            except TimeoutError:
+                    await self._may_leave.wait()
+            if not self._is_approved:
                 logger.warning(
-                    "controlled_shutdown_unapproved after_s=%g consequence=%s",
-                    timeout_s,
+                    "controlled_shutdown_unapproved broker=%d reason=%s consequence=%s",
+                    self._registration.broker_id,
+                    self._asker.reason or "the controllers have not found other leaders",
                     "partitions that this broker leads have no leader until its session is over",
                 )
         # Another heartbeat would prolong the session, and the next start would have to wait for its
         # end (DUPLICATE_BROKER_REGISTRATION).
         await self.close()
-        return self._may_stop.is_set()
+        return self._is_approved
+
+    def leave_now(self) -> None:
+        """Wait no more for a controller's approval of the controlled shutdown.
+
+        The controllers may be away for longer than an operator waits, and a broker that is killed
+        instead has to recover all its logs.
+        """
+        self._may_leave.set()
 
     async def close(self) -> None:
         """Send no more; the controllers fence the broker when its session is over."""
@@ -285,16 +291,7 @@ class Lifecycle:
             # Before the request is made: what comes after that is not in it.
             self._soon.clear()
             step = self._beat if self._is_registered else self._register
-            try:
-                pause_s = await step()
-            except NoControllerError as error:
-                # The channel has a log line for that, which all its askers share.
-                pause_s = self._failed(str(error), level=logging.DEBUG)
-            except (UnsupportedBrokerError, AuthenticationError) as error:
-                # Both may pass: controllers are updated and get other passwords while we run.
-                pause_s = self._failed(str(error))
-            except ClosedAdminError:
-                return
+            pause_s = await step()
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._soon.wait()
@@ -309,16 +306,26 @@ class Lifecycle:
         # Nobody would notice otherwise: the controllers fence it, and it would serve on for ever.
         self.on_failed(f"heartbeats have ended: {error!r}")
 
-    def _failed(self, reason: str, *, level: int = logging.WARNING) -> float:
-        """Note why a request had no success; returns the pause before the next."""
-        # Once, not every two seconds for as long as the controllers are away.
-        if reason != self._reason:
-            what = "heartbeat_failed" if self._is_registered else "registration_failed"
-            logger.log(level, "%s broker=%d reason=%s", what, self._registration.broker_id, reason)
-        self._reason = reason
+    def _failure_line(self) -> str:
+        what = "heartbeat_failed" if self._is_registered else "registration_failed"
+        return f"{what} broker={self._registration.broker_id}"
+
+    def _pause_after_failure(self) -> float:
+        if self._is_stopping and not self._has_told_wait:
+            self._has_told_wait = True
+            logger.warning(
+                "controlled_shutdown_waits broker=%d reason=%s next=%s",
+                self._registration.broker_id,
+                self._asker.reason,
+                f"it is tried for {SHUTDOWN_TIMEOUT_S:g} s; a second signal stops the broker now",
+            )
         # Even if something is to be said: what fails at once would fail without an end.
         self._soon.clear()
         return self._interval_s
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
 
     @property
     def _interval_s(self) -> float:
@@ -336,24 +343,34 @@ class Lifecycle:
             log_dirs=tuple(sorted(own.directories)),
             previous_broker_epoch=own.previous_epoch,
         )
-        answer = await self._channel.ask(
+        answer = await self._asker.attempt(
             request, BrokerRegistrationResponse, timeout_ms=self._config.heartbeat_interval_ms
         )
+        if answer is None:
+            return self._pause_after_failure()
         if answer.error_code != ErrorCode.NONE:
             reason = _registration_words(own, answer.error_code)
             is_other_cluster = answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
             if is_other_cluster and not self._registered.done():
                 # No time heals it: one of the two has the wrong address or the wrong directories.
                 self._registered.set_exception(RegistrationError(reason))
-            return self._failed(reason)
+            # At a start that is what the controllers say after each quick restart. It fails with
+            # the reason where another broker has the id for good.
+            is_early = answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION and (
+                not self._registered.done()
+            )
+            self._asker.failed(reason, level=logging.INFO if is_early else logging.WARNING)
+            return self._pause_after_failure()
         # Of the same incarnation the epoch stays, and a new one is the offset of a later record.
         if answer.broker_epoch < max(self.broker_epoch, 0):
-            return self._failed(
+            self._asker.failed(
                 f"a controller has registered broker {own.broker_id} with epoch "
                 f"{answer.broker_epoch}, after {self.broker_epoch}: its metadata log has gone back"
             )
+            return self._pause_after_failure()
         logger.info("broker_registered broker=%d epoch=%d", own.broker_id, answer.broker_epoch)
-        self.broker_epoch, self._reason = answer.broker_epoch, ""
+        self._asker.succeeded()
+        self.broker_epoch = answer.broker_epoch
         self._is_registered = True
         self.on_registered(answer.broker_epoch)
         if not self._registered.done():
@@ -376,17 +393,20 @@ class Lifecycle:
             cordoned_log_dirs=None if cordoned is None else tuple(sorted(cordoned)),
         )
         # Of its own time: a heartbeat that comes later than the next one is due is worth nothing.
-        answer = await self._channel.ask(
+        answer = await self._asker.attempt(
             request, BrokerHeartbeatResponse, timeout_ms=self._config.heartbeat_interval_ms
         )
+        if answer is None:
+            return self._pause_after_failure()
         if answer.error_code == ErrorCode.STALE_BROKER_EPOCH:
             return self._lost(epoch)
         if answer.error_code != ErrorCode.NONE:
-            return self._failed(f"the controller answers {error_words(answer.error_code)}")
+            self._asker.failed(f"the controller answers {error_words(answer.error_code)}")
+            return self._pause_after_failure()
         # Those of the request, not what has failed since: Kafka takes those for reported too
         # (`currentOfflineDirs` is a view), and would not stop for them.
         self._directories.update(dict.fromkeys(failed, True))
-        self._reason = ""
+        self._asker.succeeded()
         self._take_fencing(is_fenced=answer.is_fenced)
         return self._next_state(answer, has_asked_to_stop=request.want_shut_down)
 
@@ -404,11 +424,15 @@ class Lifecycle:
                 self.unfenced.set()
             case BrokerState.PENDING_CONTROLLED_SHUTDOWN if has_asked_to_stop:
                 if answer.should_shut_down:
-                    self._may_stop.set()
+                    self._approve()
                 elif not self._has_shutdown_answer:
                     self._has_shutdown_answer = True
                     return SHUTDOWN_PAUSE_S
         return self._interval_s
+
+    def _approve(self) -> None:
+        self._is_approved = True
+        self._may_leave.set()
 
     def _take_fencing(self, *, is_fenced: bool) -> None:
         if is_fenced == self.is_fenced:
@@ -416,8 +440,7 @@ class Lifecycle:
         self.is_fenced = is_fenced
         if is_fenced:
             # Its session was over, or a controller has it shut down: others lead its partitions.
-            is_asked = self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
-            level = logging.INFO if is_asked else logging.WARNING
+            level = logging.INFO if self._is_stopping else logging.WARNING
             logger.log(level, "broker_fenced broker=%d", self._registration.broker_id)
             self.on_fenced()
         else:
@@ -426,9 +449,9 @@ class Lifecycle:
 
     def _lost(self, epoch: int) -> float:
         """Register again: the controllers do not know this registration any more."""
-        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+        if self._is_stopping:
             # Nothing is led by a broker that is not registered, so there is nothing to wait for.
-            self._may_stop.set()
+            self._approve()
             return self._interval_s
         logger.warning(
             "registration_lost broker=%d epoch=%d next=%s",
@@ -454,8 +477,8 @@ def _registration_words(own: Registration, code: int) -> str:
     advice = {
         ErrorCode.INCONSISTENT_CLUSTER_ID: "the controllers are of another cluster than "
         f"{own.cluster_id} (meta.properties); check the addresses of the controllers and log.dirs",
-        ErrorCode.DUPLICATE_BROKER_REGISTRATION: "another broker with this id is alive, or was "
-        "until less than broker.session.timeout.ms ago",
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION: "the session of its last life is not over "
+        "(broker.session.timeout.ms), or another broker with this id is alive; it asks again",
         ErrorCode.INVALID_REGISTRATION: "no directory may be that of another broker, and the "
         "features must include those of the cluster",
         ErrorCode.UNSUPPORTED_VERSION: "a feature of the cluster is at a level that this release "

@@ -415,6 +415,10 @@ class Membership:
         if self._lifecycle is not None:
             await self._lifecycle.controlled_shutdown()
 
+    def leave_now(self) -> None:
+        if self._lifecycle is not None:
+            self._lifecycle.leave_now()
+
     def _is_stopping(self) -> bool:
         lifecycle = self._lifecycle
         return lifecycle is not None and lifecycle.state >= BrokerState.PENDING_CONTROLLED_SHUTDOWN

@@ -16,16 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from tailrace.broker.kraft.channel import ControllerChannel, NoControllerError
-from tailrace.client.errors import (
-    AuthenticationError,
-    ClosedAdminError,
-    UnsupportedBrokerError,
-    error_words,
-)
+from tailrace.broker.kraft.channel import Asker, ControllerChannel
 from tailrace.coordinator.errors import CoordinatorLoadInProgressError
 from tailrace.model import ProducerId
-from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -52,7 +45,7 @@ class ProducerIds:
         self, channel: ControllerChannel, *, broker_id: int, broker_epoch: Callable[[], int]
     ) -> None:
         """`broker_epoch` gives the epoch of the registration now."""
-        self._channel = channel
+        self._asker = Asker(channel, logger, lambda: "producer_ids_refused")
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._block = range(0)
@@ -63,7 +56,6 @@ class ProducerIds:
         self._limit = 0
         """One above the highest id of all blocks so far."""
         self._asking: asyncio.Task[None] | None = None
-        self._reason = ""
 
     def prepare(self) -> None:
         """Ask for a block before the first producer: later the controllers may be away."""
@@ -112,41 +104,27 @@ class ProducerIds:
             request = AllocateProducerIdsRequest(
                 broker_id=self._broker_id, broker_epoch=self._broker_epoch()
             )
-            try:
-                answer = await self._channel.ask(
-                    request, AllocateProducerIdsResponse, timeout_ms=ATTEMPT_TIMEOUT_MS
-                )
-            except NoControllerError as error:
-                self._failed(str(error), level=logging.DEBUG)  # The channel has logged it.
-            except (UnsupportedBrokerError, AuthenticationError) as error:
-                self._failed(str(error))
-            except ClosedAdminError:
+            answer = await self._asker.ask(
+                request, AllocateProducerIdsResponse, timeout_ms=ATTEMPT_TIMEOUT_MS
+            )
+            if answer is not None and self._take(answer):
                 return
-            else:
-                if self._take(answer):
-                    return
             await asyncio.sleep(AGAIN_S)
 
     def _take(self, answer: AllocateProducerIdsResponse) -> bool:
         """Keep the block of an answer; False if it has none that could be used."""
         start, count = answer.producer_id_start, answer.producer_id_len
-        if answer.error_code != ErrorCode.NONE:
-            self._failed(f"the controller answers {error_words(answer.error_code)}")
-        elif start < 0 or count <= 0 or start > _ID_MAX - count:
-            self._failed(f"a controller gives producer ids from {start} on, {count} of them")
+        if start < 0 or count <= 0 or start > _ID_MAX - count:
+            self._asker.failed(f"a controller gives producer ids from {start} on, {count} of them")
         # Whether another broker has them cannot be known; that this one has had them, can.
         elif start < self._limit:
-            self._failed(
+            self._asker.failed(
                 f"a controller gives producer ids from {start} on, and this broker has had those "
                 f"below {self._limit}: its metadata log has gone back"
             )
         else:
             self._next_block = range(start, start + count)
-            self._limit, self._reason = start + count, ""
+            self._limit = start + count
+            self._asker.succeeded()
             return True
         return False
-
-    def _failed(self, reason: str, *, level: int = logging.WARNING) -> None:
-        if reason != self._reason:
-            logger.log(level, "producer_ids_refused reason=%s", reason)
-        self._reason = reason

@@ -70,6 +70,23 @@ async def test_the_active_controller_is_found_among_all(outside: Outside) -> Non
     channel.close()
 
 
+async def test_controllers_that_have_not_started_yet_are_awaited(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cluster that starts as a whole has lost nothing, and the log warns of nothing."""
+    caplog.set_level(logging.INFO)
+    first = controller(outside)
+    first.kill()
+    _, channel = channel_to(outside, first)
+    asking = asyncio.ensure_future(ask(channel, 60_000))
+    await outside.pass_time(10)
+    assert events(caplog, LOST, "controllers_awaited") == ["controllers_awaited"]
+    first.revive()
+    assert await asking == 1000
+    assert events(caplog, LOST, BACK, "controller_found") == ["controller_found"]
+    channel.close()
+
+
 async def test_the_told_leader_is_asked_first(outside: Outside) -> None:
     """The follower of the metadata log knows the leader before anybody asks."""
     first, second = controller(outside, 3000), controller(outside, 3001)

@@ -1,5 +1,6 @@
 """A broker's registration and heartbeats, against a controller that a test scripts."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -218,6 +219,19 @@ async def test_a_registration_is_tried_until_one_succeeds(outside: Outside) -> N
         await on.lifecycle.start()
         assert 7.9 < outside.loop.time() < 8.1
         assert len(on.controller.registrations) == 5
+
+
+async def test_a_quick_restart_is_no_trouble(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says once, as a piece of information, that the old session is waited for."""
+    caplog.set_level(logging.INFO)
+    async with scene(outside) as on:
+        on.controller.codes = [ErrorCode.DUPLICATE_BROKER_REGISTRATION] * 4
+        await on.lifecycle.start()
+    said = [each for each in caplog.records if "DUPLICATE" in each.message]
+    assert [each.levelno for each in said] == [logging.INFO]
+    assert "the session of its last life is not over" in said[0].message
 
 
 async def test_a_broker_that_nobody_registers_does_not_start(outside: Outside) -> None:
@@ -529,6 +543,24 @@ async def test_a_controlled_shutdown_that_nobody_approves_ends(outside: Outside)
         on.controller.led_count = 10_000
         assert not await on.lifecycle.controlled_shutdown()
         assert 299 < outside.loop.time() < 302
+
+
+async def test_a_stop_that_waits_for_controllers_can_be_hastened(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says what it waits for and how to end that; `leave_now` ends it at once."""
+    async with scene(outside) as on:
+        await on.run()
+        on.controller.kill()
+        stopping = asyncio.ensure_future(on.lifecycle.controlled_shutdown())
+        await outside.pass_time(20)
+        assert not stopping.done()
+        waits = [each for each in caplog.messages if each.startswith("controlled_shutdown_waits")]
+        assert len(waits) == 1
+        assert "a second signal stops the broker now" in waits[0]
+        on.lifecycle.leave_now()
+        assert not await stopping
+        assert outside.loop.time() < 21
 
 
 async def test_a_broker_that_was_never_unfenced_has_nothing_to_hand_over(outside: Outside) -> None:
