@@ -16,7 +16,7 @@ import logging
 from typing import NamedTuple
 
 from tailrace.errors import FatalError
-from tailrace.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
+from tailrace.model import LeaderEpoch, Offset
 from tailrace.storage.appends import UnexpectedAppendOffsetError
 from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.log import Log
@@ -115,7 +115,9 @@ def cut_diverged(
         OSError: the device refused; the log refuses every further call.
     """
     _check_place(log, asked)
-    offset = _divergence(log, leader, fallback)
+    offset = min(fallback, log.end_offset)
+    if leader.end_offset >= 0:
+        offset = log.epochs.divergence(leader, log_end=log.end_offset)
     if offset < log.positions.high_watermark:
         logger.warning(
             "committed_records_cut path=%s offset=%d high_watermark=%d reason=the leader does not "
@@ -128,24 +130,6 @@ def cut_diverged(
             log.folder.path, offset, log.end_offset, leader.epoch, leader.end_offset,
         )  # fmt: skip
     return truncation(log, offset)
-
-
-def _divergence(log: Log, leader: EpochEnd, fallback: Offset) -> Offset:
-    """Kafka's `getOffsetTruncationState`: what of this log the leader may have too."""
-    log_end = log.end_offset
-    if leader.end_offset < 0:
-        return min(fallback, log_end)
-    if leader.epoch == NO_LEADER_EPOCH:
-        return min(leader.end_offset, log_end)
-    own = log.epochs.end_offset_for(leader.epoch, log_end=log_end)
-    # No epochs that old here: nothing to compare with but the offset.
-    if own.epoch == NO_LEADER_EPOCH and own.end_offset < 0:
-        return min(leader.end_offset, log_end)
-    if own.epoch != leader.epoch:
-        # This log lacks the leader's epoch. Records after the newest older one are certainly not
-        # the leader's; whether those before are, it says when it is asked again (KIP-279).
-        return min(own.end_offset, log_end)
-    return min(own.end_offset, leader.end_offset, log_end)
 
 
 def settle_range(

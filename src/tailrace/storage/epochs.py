@@ -106,6 +106,21 @@ class LeaderEpochs:
         floor = self.entry(epoch) or self.previous(epoch)
         return EpochEnd(epoch if floor is None else floor.epoch, newer.start_offset)
 
+    def divergence(self, leader: EpochEnd, *, log_end: Offset) -> Offset:
+        """The end of what this log may have in common with its leader's (KIP-101, KIP-595).
+
+        `leader` is the leader's newest epoch at or below the latest one here, and its end there.
+        """
+        own = self.end_offset_for(leader.epoch, log_end=log_end)
+        if own == UNKNOWN_END:
+            # No epochs that old here: nothing to compare with but the offset.
+            return min(leader.end_offset, log_end)
+        if own.epoch != leader.epoch:
+            # This log lacks the leader's epoch. Records after the newest older one are certainly
+            # not the leader's; whether those before are, it says when it is asked again (KIP-279).
+            return min(own.end_offset, log_end)
+        return min(own.end_offset, leader.end_offset, log_end)
+
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """Begin `epoch` at `start_offset`; in the file after `save`.
 

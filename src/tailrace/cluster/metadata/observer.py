@@ -36,7 +36,7 @@ from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, DirectoryError, FatalError
 from tailrace.model import LeaderEpoch, Offset
 from tailrace.records.batch import Batch, read_batches
-from tailrace.storage.epochs import EpochEntry
+from tailrace.storage.epochs import EpochEnd, EpochEntry
 from tailrace.storage.log import Log
 from tailrace.storage.shrink import truncate_fully_and_start_at, truncate_to
 
@@ -220,13 +220,9 @@ class ObserverLog:
             LeaderContradictionError: nothing would go; nothing was changed.
             OSError: the device refuses; the log refuses every further call.
         """
-        own = self._log.epochs.end_offset_for(LeaderEpoch(epoch), log_end=self._log.end_offset)
-        # Of an epoch that this log lacks, all after the newest older one is not the leader's. Kafka
-        # cuts likewise, and asks again (KIP-595).
-        offset = min(own.end_offset, end_offset) if own.epoch == epoch else own.end_offset
-        if own.end_offset < 0:
-            # The log is empty, and has no epochs to compare.
-            offset = end_offset
+        offset = self._log.epochs.divergence(
+            EpochEnd(LeaderEpoch(epoch), Offset(end_offset)), log_end=self._log.end_offset
+        )
         committed = max(self.next_offset, self.high_watermark)
         if offset < committed:
             raise DivergedError(
