@@ -66,6 +66,16 @@ def test_a_start_waits_for_the_watermark_with_the_log_that_it_has() -> None:
     assert copy.told == []
 
 
+def test_an_epoch_that_cannot_be_is_not_kept() -> None:
+    """A damaged answer would have every real leader refused from then on, also after a start."""
+    copy = Copy()
+    log = copy.open()
+    with pytest.raises(LeaderContradictionError, match="no quorum holds that many elections"):
+        log.follow(LEADER, 2**31 - 1)
+    log.follow(LEADER, 5)
+    assert (log.leader_id, log.epoch) == (LEADER, 5)
+
+
 def test_a_new_epoch_is_on_the_device_before_it_is_acted_on() -> None:
     """`quorum-state` has the leader; an older epoch and a second leader of one are refused."""
     copy = Copy()

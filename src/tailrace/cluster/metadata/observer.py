@@ -42,6 +42,10 @@ from tailrace.storage.shrink import truncate_fully_and_start_at, truncate_to
 
 NO_LEADER = -1
 
+EPOCHS_SKIPPED_MAX = 1 << 24
+"""Most epochs that a leader may be ahead of what is known: an election a second, for half a year.
+A damaged field of an answer is nearly always further away."""
+
 
 class LeaderContradictionError(FatalError):
     """A leader contradicts what the quorum has committed, or what it said before."""
@@ -121,12 +125,17 @@ class ObserverLog:
         """Note the leader of an epoch; on the device on return. `voters` are those of the settings.
 
         Raises:
-            LeaderContradictionError: the epoch is over, or has another leader.
+            LeaderContradictionError: the epoch is over, has another leader, or is too far away.
             OSError: the device refuses.
         """
         known = self._state
         if epoch < known.epoch:
             raise LeaderContradictionError(f"epoch {epoch} is over, and {known.epoch} has begun")
+        # `quorum-state` would keep it, and refuse the real leaders from then on.
+        if epoch - known.epoch > EPOCHS_SKIPPED_MAX:
+            raise LeaderContradictionError(
+                f"epoch {epoch} cannot follow {known.epoch}: no quorum holds that many elections"
+            )
         if epoch == known.epoch and known.leader_id not in (NO_LEADER, leader_id):
             raise LeaderContradictionError(
                 f"epoch {epoch} has two leaders, {known.leader_id} and {leader_id}"
