@@ -369,23 +369,35 @@ class _Fetcher:
         peers = Peers(self._shared.client, self._shared.runtime)
         try:
             while self.partitions or self._uncheckpointed:
-                await self._checkpoint_cuts()
-                self._end_delays()
-                if not self.active:
-                    due = next(iter(self.delayed.values()), self._now() + _IDLE_S)
-                    if self._uncheckpointed:
-                        # Of partitions that this broker leads by now, whose appends wait for room.
-                        due = min(due, self._now() + self._shared.config.backoff_ms / 1000)
-                    await self._woken.wait_until(due)
-                elif not await self._fetch_safely(peers):
+                if not await self._step_safely(peers):
                     await asyncio.sleep(self._shared.config.backoff_ms / 1000)
         finally:
             peers.close()
 
-    async def _fetch_safely(self, peers: Peers) -> bool:
-        """Fetch once; False if the leader needs a pause."""
-        try:
+    async def _step(self, peers: Peers) -> bool:
+        """Fetch once, or wait until there is something to fetch; False: the leader needs a pause.
+
+        Raises:
+            TailraceError: the leader has not answered.
+        """
+        await self._checkpoint_cuts()
+        self._end_delays()
+        if self.active:
             is_answered = await self._fetch(peers)
+            if self._is_unreachable:
+                logger.info("leader_reachable leader=%s", self.node)
+                self._is_unreachable = False
+            return is_answered
+        due = next(iter(self.delayed.values()), self._now() + _IDLE_S)
+        if self._uncheckpointed:
+            # Of partitions that this broker leads by now, whose appends wait for room.
+            due = min(due, self._now() + self._shared.config.backoff_ms / 1000)
+        await self._woken.wait_until(due)
+        return True
+
+    async def _step_safely(self, peers: Peers) -> bool:
+        try:
+            return await self._step(peers)
         except TailraceError as error:
             self._shared.totals.errors += 1
             self._begin_session()
@@ -395,15 +407,12 @@ class _Fetcher:
             self._is_unreachable = True
             return False
         except Exception:
-            # The others would be left without their leader's records for want of one check here.
+            # The others would be left without their leader's records for want of one check here:
+            # Kafka's fetcher thread logs such an error too, and ends (ShutdownableThread).
             self._shared.totals.errors += 1
             self._begin_session()
             logger.exception("fetch_broke_off leader=%s", self.node)
             return False
-        if self._is_unreachable:
-            logger.info("leader_reachable leader=%s", self.node)
-            self._is_unreachable = False
-        return is_answered
 
     async def _fetch(self, peers: Peers) -> bool:
         """Ask for what has changed, and take the answer; False if it fits no session."""

@@ -919,6 +919,33 @@ async def test_a_cut_waits_for_the_cleaner(
     assert content(follower.log()) == content(leader.logs[place()])
 
 
+async def test_a_step_that_fails_unexpectedly_is_logged_and_tried_again(
+    outside: Outside,
+    leader: ScriptedLeader,
+    follower: Follower,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A defect here must not leave the partitions of a leader without it, and say nothing."""
+    leader.write(b"a")
+    leader.lead(epoch=1)
+    follower.write(b"a", b"lost")
+    offsets = follower.manager.directories[0].offsets
+    faults = [RuntimeError("a defect")]
+    write = offsets.write
+
+    def write_later() -> None:
+        if faults:
+            raise faults.pop()
+        write()
+
+    offsets.write = write_later  # type: ignore[method-assign]
+    follower.follow(leader, epoch=1)
+    await outside.pass_time(5)
+    assert caplog.text.count("a defect") == 1
+    assert content(follower.log()) == content(leader.logs[place()])
+    assert follower.partition().takes_appends.is_set()
+
+
 async def test_a_partition_that_leads_meanwhile_is_cut_no_further(
     outside: Outside, leader: ScriptedLeader, follower: Follower
 ) -> None:
