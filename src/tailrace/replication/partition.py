@@ -234,6 +234,14 @@ class Partition:
             "metadata"
         )
 
+    def resign(self, error: TailraceError) -> None:
+        """Neither lead nor follow any more, since the replica is not this broker's; see `end`.
+
+        A request that waits, and has it still in hand, appends nothing to a closed log.
+        """
+        self.is_leader, self.leadership = False, None
+        self.end(error)
+
     def end(self, error: TailraceError) -> None:
         """End what waits for other replicas with an error, and wake other waiting requests."""
         self._committed.fail(error)

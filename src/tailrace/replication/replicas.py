@@ -374,8 +374,9 @@ class Replicas:
         rest = self._logs.take_out(name, unique_id)
         if partition is not None:
             self.held.discard(name)
-            partition.end(self._missing(name))
-            if partition.is_leader:
+            was_leader = partition.is_leader
+            partition.resign(self._missing(name))
+            if was_leader:
                 self.on_gone(name)
         return rest
 
