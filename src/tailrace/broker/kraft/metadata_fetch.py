@@ -186,6 +186,8 @@ class MetadataFetch:
         self._download: SnapshotDownload | None = None
         self._is_leader_lost = False
         self._failures = 0
+        self._warned: set[tuple[str, int, type[Exception]]] = set()
+        """The failures since the last success that the log has a line of."""
         self._redirects = 0
         self._pauses = Backoff(config.retry_backoff_ms, _PAUSE_MAX_MS, runtime.chance)
         self._tidy_at_s = 0.0
@@ -235,8 +237,11 @@ class MetadataFetch:
     async def _pause(self, node: Node, error: Exception) -> None:
         self._is_leader_lost = True
         self._failures += 1
-        # With the first failure, and then rarely: a controller may be away for hours.
-        if self._failures.bit_count() == 1:
+        # Each kind of failure of a controller once: it may be away for hours.
+        # By address: the same one may be known with and without its id.
+        failure = (node.host, node.port, type(error))
+        if failure not in self._warned:
+            self._warned.add(failure)
             logger.warning(
                 "metadata_not_fetched asked=%s failures=%d reason=%s consequence=%s",
                 node, self._failures, error,
@@ -310,6 +315,7 @@ class MetadataFetch:
                 leader, self._failures, log.end_offset,
             )  # fmt: skip
             self._failures = 0
+            self._warned.clear()
         await self._tidy()
 
     def _request(self) -> FetchRequest:

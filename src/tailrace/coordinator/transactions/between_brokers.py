@@ -229,6 +229,8 @@ class CoordinatorsElsewhere:
     def __init__(self, ask: AskCoordinator) -> None:
         self._ask = ask
         self._queues = BrokerQueues(self._send)
+        self._silent: set[int] = set()
+        """Brokers whose last request had no answer."""
 
     async def ask(self, broker_id: int, request: AddPartitions, *, is_adding: bool) -> Verdicts:
         """Whether partitions are in a transaction; with `is_adding` they are added, all or none.
@@ -249,13 +251,19 @@ class CoordinatorsElsewhere:
         try:
             answer = await self._ask(broker_id, _add_partitions_request(wanted))
         except (TailraceError, OSError) as error:
-            logger.warning(
-                "transactions_not_verified broker=%d count=%d reason=%s; their producers send "
-                "again", broker_id, len(wanted), error,
-            )  # fmt: skip
+            # Once: producers send again at once, for as long as the broker is away.
+            if broker_id not in self._silent:
+                logger.warning(
+                    "transactions_not_verified broker=%d count=%d reason=%s; their producers send "
+                    "again", broker_id, len(wanted), error,
+                )  # fmt: skip
+            self._silent.add(broker_id)
             for each in wanted:
                 each.answer(ErrorCode.NETWORK_EXCEPTION)
             return
+        if broker_id in self._silent:
+            self._silent.discard(broker_id)
+            logger.info("transactions_verified_again broker=%d", broker_id)
         if answer is None:
             _answer_unverified(wanted)
             return
