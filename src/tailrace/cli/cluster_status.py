@@ -1,5 +1,6 @@
 """`tailrace cluster describe` of a cluster that runs: brokers, controller and quorum."""
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,8 @@ from tailrace.client.admin.cluster import (
     describe_metadata_quorum,
 )
 from tailrace.client.errors import UnsupportedBrokerError
+from tailrace.client.retries import ATTEMPTS_MAX
+from tailrace.errors import RetriableError
 from tailrace.runtime.clock import iso_time
 
 if TYPE_CHECKING:
@@ -23,25 +26,39 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "tailrace.cluster/1"
 
+QUORUM_LIMIT_MS: Final = 10_000
+"""Longest wait for the controllers: an election takes a second or two."""
+
 
 def describe_running(connection: Connection, *, as_json: bool) -> None:
     """Print the brokers of a cluster, fenced ones too, and the replicas of its metadata log.
 
+    Without controllers it prints what the broker knows, says so, and ends with exit code 1.
+
     Raises:
         TailraceError: no broker answers, or one refuses.
     """
+    silence: RetriableError | None = None
+    quorum: MetadataQuorum | None = None
     with connection.open() as cluster:
-        found, quorum = _brokers(cluster), _quorum(cluster)
+        found = _brokers(cluster)
+        try:
+            quorum = _quorum(cluster)
+        except RetriableError as error:
+            silence = error
     # Brokers name any of them as the controller, since each forwards to the active one (KIP-590).
-    controller = None if found.controller is None else found.controller.id
+    controller = None if found.controller is None or silence else found.controller.id
     if quorum is not None:
         controller = None if quorum.leader_id < 0 else quorum.leader_id
     if as_json:
         _emit(found, quorum, controller)
-        return
-    click.echo(f"cluster {found.cluster_id or '-'}: {_controller(controller, quorum)}")
-    for line in (*_broker_lines(found), *(() if quorum is None else _quorum_lines(quorum))):
-        click.echo(line)
+    else:
+        click.echo(f"cluster {found.cluster_id or '-'}: {_controller(controller, quorum)}")
+        for line in (*_broker_lines(found), *(() if quorum is None else _quorum_lines(quorum))):
+            click.echo(line)
+    if silence is not None:
+        say(f"no controller answers, and the states of brokers may be old: {silence}")
+        sys.exit(1)
 
 
 def _brokers(cluster: "ClusterReader") -> ClusterDescription:
@@ -54,7 +71,9 @@ def _brokers(cluster: "ClusterReader") -> ClusterDescription:
 
 def _quorum(cluster: "ClusterReader") -> MetadataQuorum | None:
     try:
-        return cluster.do(describe_metadata_quorum)
+        # The broker forwards it, and waits a minute for controllers that may be gone.
+        call = cluster.call(limit_ms=QUORUM_LIMIT_MS, retries=ATTEMPTS_MAX - 1)
+        return cluster.run(describe_metadata_quorum(call))
     except UnsupportedBrokerError:
         say("this broker does not describe a quorum: it is older than Kafka 3.0, or has ZooKeeper")
         return None

@@ -21,6 +21,7 @@ from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.client.calls import Call
+    from tailrace.client.config import ClientConfig
     from tailrace.client.drive.steps import Steps
     from tailrace.client.reader import ClusterReader
 
@@ -52,8 +53,10 @@ class Connection:
     """Further settings of the client, by Kafka's names."""
 
     @contextmanager
-    def open(self) -> Iterator["ClusterReader"]:
+    def open(self, config: "ClientConfig | None" = None) -> Iterator["ClusterReader"]:
         """A client that is connected to a broker, until the end of the block.
+
+        `config` has the settings where they are those of another client, such as a producer.
 
         Raises:
             ConfigError: a setting is unknown or cannot be used; named as it is typed.
@@ -63,8 +66,10 @@ class Connection:
         from tailrace.client.reader import ClusterReader
 
         with faults_in_flags():
-            cluster = ClusterReader(
-                self.bootstrap, settings=self.settings, client_id="tailrace-cli"
+            cluster = (
+                ClusterReader(self.bootstrap, settings=self.settings, client_id="tailrace-cli")
+                if config is None
+                else ClusterReader(config)
             )
         try:
             # One attempt, before the retries that every later request has.

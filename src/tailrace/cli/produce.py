@@ -4,7 +4,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -25,7 +24,8 @@ from tailrace.config import parse_assignments
 from tailrace.errors import ConfigError, FatalError, TailraceError
 
 if TYPE_CHECKING:
-    from tailrace.client.producer import Producer, Receipt
+    from tailrace.client.producer import Receipt
+    from tailrace.client.producer.config import ProducerConfig
 
 # A broker that refuses one record often refuses all, for the same reason.
 FAILURES_SHOWN_MAX: Final = 10
@@ -110,12 +110,17 @@ def produce(
             "--keep-partitions needs --json, and cannot be combined with --partition"
         )
     more = _headers(headers)
-    with connection.open() as cluster:
+    settings, config = _settings(connection, compression=compression, acks=acks)
+    with connection.open(config) as cluster:
         # Ask now: the first record would wait for max.block.ms before it fails.
         find_or_create_topic(cluster, topic)
         if partition is not None:
             find_partitions(cluster, topic, (partition,))
-    with _producer(connection, compression=compression, acks=acks) as (producer, line_bytes_max):
+    with faults_in_flags():
+        from tailrace.client.producer import Producer
+
+        producer = Producer(settings)
+    with producer:
         deliveries = _Deliveries()
         records = _records(
             files,
@@ -123,7 +128,8 @@ def produce(
             separator=separator,
             is_json=bool(options["as_json"]),
             keeps_partitions=bool(options["keep_partitions"]),
-            size_max=line_bytes_max,
+            # It also bounds the memory for a line that does not end.
+            size_max=config.max_request_size,
         )
         try:
             for each in records:
@@ -208,12 +214,10 @@ class _Deliveries:
         self._width = len(text)
 
 
-@contextmanager
-def _producer(
+def _settings(
     connection: Connection, *, compression: str, acks: str
-) -> "Iterator[tuple[Producer, int]]":
-    """A producer, and the largest record that it can send, in bytes."""
-    from tailrace.client.producer import Producer
+) -> "tuple[dict[str, str], ProducerConfig]":
+    """The settings of the producer, as they are given and checked."""
     from tailrace.client.producer.config import parse_producer_config
 
     settings = {
@@ -225,11 +229,7 @@ def _producer(
         **connection.settings,
     }
     with faults_in_flags():
-        config = parse_producer_config(settings, {})
-        producer = Producer(settings)
-    with producer:
-        # It also bounds the memory for a line that does not end.
-        yield producer, config.max_request_size
+        return settings, parse_producer_config(settings, {})
 
 
 def _headers(given: Sequence[str]) -> tuple[tuple[str, bytes], ...]:

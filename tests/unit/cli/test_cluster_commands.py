@@ -200,6 +200,16 @@ def test_records_that_are_not_delivered_are_told_and_counted(cluster: ScriptedCl
     ]
 
 
+def test_settings_of_a_producer_are_options_of_produce(cluster: ScriptedCluster) -> None:
+    """Also settings that other clients do not have; a wrong one is named as it is typed."""
+    more = ("--option", "delivery.timeout.ms=31000", "--option", "linger.ms=1")
+    run("produce", "t", *more, "--bootstrap", cluster.bootstrap, given=b"x\n")
+    assert cluster.log().values() == [b"x"]
+    wrong = ("--option", "delivery.timeout.ms=0")
+    result = run("produce", "t", *wrong, "--bootstrap", cluster.bootstrap, given=b"x\n")
+    assert "--option delivery.timeout.ms" in str(result.exception)
+
+
 def test_a_line_that_is_no_record_ends_what_was_sent_before(cluster: ScriptedCluster) -> None:
     """Records before the line are delivered, and the error names the line."""
     given = b'{"value": "a"}\n{"value": 7}\n{"value": "b"}\n'

@@ -44,7 +44,7 @@ from tailrace.protocol.messages.list_partition_reassignments import (
 )
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
-from tests.unit.cli.running import lines, objects, said
+from tests.unit.cli.running import lines, objects, run, said
 
 TIME_MS, TIME = 1_700_000_000_000, "2023-11-14T22:13:20.000Z"
 
@@ -133,6 +133,36 @@ def test_brokers_and_quorum_are_described(cluster: ScriptedCluster) -> None:
         (2, 98),
         (5, 95),
         (None, None),
+    ]
+
+
+def test_without_controllers_the_brokers_are_described(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit code is 1, and the last line says which part of the output is missing."""
+    monkeypatch.setattr("tailrace.cli.cluster_status.QUORUM_LIMIT_MS", 200)
+    broker = DescribeClusterBroker(broker_id=1, host="a", port=9092)
+    answer(
+        cluster,
+        ApiKey.DESCRIBE_CLUSTER,
+        DescribeClusterResponse(cluster_id="ID", controller_id=1, brokers=(broker,)),
+    )
+    answer(
+        cluster,
+        ApiKey.DESCRIBE_QUORUM,
+        DescribeQuorumResponse(error_code=ErrorCode.REQUEST_TIMED_OUT),
+    )
+    at = ("--bootstrap", cluster.bootstrap)
+    result = run("cluster", "describe", *at)
+    assert result.exit_code == 1
+    shown = result.stdout.splitlines()
+    assert "no controller is active" in shown[0]
+    assert shown[1] == "brokers"
+    assert not any("quorum" in each for each in shown)
+    assert "no controller answers" in result.stderr
+    assert [each["type"] for each in objects("cluster", "describe", *at)][:2] == [
+        "cluster",
+        "broker",
     ]
 
 
