@@ -271,7 +271,7 @@ def test_bytes_behind_an_answer_break_the_connection_and_nothing_else() -> None:
     async def main(stage: Stage) -> None:
         def edit(answer: ProduceResponse) -> ProduceResponse:
             for channel in stage.cluster.nodes[1].channels:
-                stage.outside.loop.call_soon(channel._send, GARBAGE)
+                stage.outside.loop.call_soon(channel.send, GARBAGE)
             return answer
 
         stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.EDIT, edit=edit, times=3)

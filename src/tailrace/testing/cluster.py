@@ -33,6 +33,7 @@ from tailrace.protocol.messages.produce import ProduceRequest, ProduceResponse
 from tailrace.runtime.network import Listener, Socket
 from tailrace.testing.answers import ANSWERS, SentBatch, refusal, spoiled
 from tailrace.testing.coordinator import ScriptedCoordinator
+from tailrace.testing.frame_socket import FrameSocket
 from tailrace.testing.outside import Outside
 from tailrace.testing.partition_log import ScriptedLog
 from tailrace.testing.script import Fault, FaultKind, Script
@@ -70,61 +71,42 @@ class Channel:
 
     def __init__(self, node: "ScriptedNode", socket: Socket) -> None:
         self.node = node
-        self.is_open = True
-        self._socket = socket
-        self._received = bytearray()
-        self._unsent = bytearray()
+        self._socket = FrameSocket(socket, on_frame=self._received)
         self._requests: deque[Request] = deque()
         self._swapped: bytes = b""
         self._is_busy = False
         self._is_lost = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._socket.is_open
+
     def start(self) -> None:
         """Begin to read requests."""
-        self._socket.watch_reads(self._readable)
+        self._socket.start()
 
     def close(self) -> None:
         """End the connection."""
-        self.is_open = False
         self._requests.clear()
         self._socket.close()
 
-    def _readable(self) -> None:
-        chunk = bytearray(1 << 16)
-        while self.is_open:
-            try:
-                count = self._socket.receive_into(memoryview(chunk))
-            except OSError:
-                count = 0
-            if count is None:
-                break
-            if not count:
-                self.close()
-                return
-            self._received += chunk[:count]
-            self._take_frames()
-        self._send(b"")
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are, whatever was asked."""
+        self._socket.send(data)
 
-    def _take_frames(self) -> None:
-        while len(self._received) >= 4:
-            end = 4 + int.from_bytes(self._received[:4], "big")
-            if len(self._received) < end:
-                return
-            frame = memoryview(bytes(self._received[4:end]))
-            del self._received[:end]
-            header, position = frames.read_request_header(frame, apis=APIS)
-            api = APIS[header.api_key]
-            self._requests.append(
-                Request(
-                    api=api,
-                    version=header.api_version,
-                    correlation_id=header.correlation_id,
-                    body=frames.decode_body(
-                        api.request, header.api_version, frame, position=position
-                    ),
-                )
+    def _received(self, frame: memoryview) -> None:
+        header, position = frames.read_request_header(frame, apis=APIS)
+        api = APIS[header.api_key]
+        self._requests.append(
+            Request(
+                api=api,
+                version=header.api_version,
+                correlation_id=header.correlation_id,
+                body=frames.decode_body(api.request, header.api_version, frame, position=position),
             )
-            self._next()
+        )
+        self._next()
 
     def _next(self) -> None:
         """Serve requests until a response has to be delayed."""
@@ -148,7 +130,7 @@ class Channel:
         if how in {FaultKind.LOSE_REPLY, FaultKind.CUT_AFTER, FaultKind.GARBAGE}:
             self._is_lost = True
             if how is FaultKind.GARBAGE:
-                self._send(GARBAGE)
+                self.send(GARBAGE)
             elif how is FaultKind.CUT_AFTER:
                 self.close()
             return
@@ -166,7 +148,7 @@ class Channel:
             return
         data, self._swapped = data + self._swapped, b""
         if fault is None or not fault.delay_s:
-            self._send(data)
+            self.send(data)
             return
         self._is_busy = True
         cluster.outside.loop.call_later(fault.delay_s, self._late, data)
@@ -174,20 +156,8 @@ class Channel:
     def _late(self, data: bytes) -> None:
         self._is_busy = False
         if self.is_open:
-            self._send(data)
+            self._socket.send(data)
             self._next()
-
-    def _send(self, data: bytes) -> None:
-        self._unsent += data
-        while self._unsent and self.is_open:
-            try:
-                sent = self._socket.send([bytes(self._unsent)])
-            except OSError:
-                self.close()
-                return
-            if not sent:
-                return
-            del self._unsent[:sent]
 
 
 class ScriptedNode:

@@ -22,6 +22,7 @@ Invariant: everything runs on one loop. A node that does not lead changes nothin
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -73,6 +74,7 @@ from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from tailrace.runtime.network import Listener, Socket
 from tailrace.testing.error_responses import error_response
+from tailrace.testing.frame_socket import FrameSocket
 from tailrace.testing.metadata_answers import fetch_answer, is_due, quorum_answer, snapshot_answer
 from tailrace.testing.metadata_log import ScriptedMetadataLog, SnapshotKey
 from tailrace.testing.outside import Outside
@@ -545,50 +547,42 @@ class _Connection:
 
     def __init__(self, node: _Node, socket: Socket) -> None:
         self._node = node
-        self._socket = socket
-        self._received = bytearray()
-        self._unsent = bytearray()
+        self._socket = FrameSocket(socket, on_frame=self._received, on_end=self._ended)
+        self._frames: deque[memoryview] = deque()
         self._has_news = asyncio.Event()
-        self._is_open = True
         self._is_lost = False
 
     def close(self) -> None:
         """End the connection."""
-        if self._is_open:
-            self._is_open = False
-            self._socket.close()
-            self._has_news.set()
+        self._socket.close()
+
+    def _received(self, frame: memoryview) -> None:
+        self._frames.append(frame)
+        self._has_news.set()
+
+    def _ended(self) -> None:
+        self._frames.clear()
+        self._has_news.set()
 
     async def serve(self) -> None:
         """Answer the requests, one after the other, until the connection ends."""
-        if not self._is_open:
+        if not self._socket.is_open:
             # The node was killed in the moment in which it accepted the connection.
             return
-        self._socket.watch_reads(self._readable)
+        self._socket.start()
         try:
-            while self._is_open:
-                frame = self._take_frame()
-                if frame is None:
+            while self._socket.is_open:
+                if self._frames:
+                    await self._answer(self._frames.popleft())
+                else:
                     self._has_news.clear()
                     await self._has_news.wait()
-                else:
-                    await self._answer(memoryview(frame))
         except Exception:
             # The client sees the connection end, and the test this line.
             logger.exception("scripted_controller_failed node=%d", self._node.id)
             raise
         finally:
             self.close()
-
-    def _take_frame(self) -> bytes | None:
-        if len(self._received) < frames.SIZE_BYTES:
-            return None
-        end = frames.SIZE_BYTES + int.from_bytes(self._received[: frames.SIZE_BYTES], "big")
-        if len(self._received) < end:
-            return None
-        frame = bytes(self._received[frames.SIZE_BYTES : end])
-        del self._received[:end]
-        return frame
 
     async def _answer(self, frame: memoryview) -> None:
         controller = self._node.controller
@@ -623,7 +617,7 @@ class _Connection:
             data = frames.encode_response(
                 api, answer, version=header.api_version, correlation_id=header.correlation_id
             )
-            self._send(data)
+            self._socket.send(data)
 
     @staticmethod
     def _spoil(
@@ -635,36 +629,6 @@ class _Connection:
             return error_response(api, body, version=version, code=fault.error)
         edited: Message = fault.edit(answer) if fault.how is FaultKind.EDIT else answer
         return edited
-
-    def _readable(self) -> None:
-        chunk = bytearray(1 << 16)
-        while self._is_open:
-            try:
-                count = self._socket.receive_into(memoryview(chunk))
-            except OSError:
-                count = 0
-            if count is None:
-                break
-            if not count:
-                self.close()
-                return
-            self._received += chunk[:count]
-        self._has_news.set()
-
-    def _send(self, data: bytes = b"") -> None:
-        self._unsent += data
-        while self._unsent and self._is_open:
-            try:
-                sent = self._socket.send([bytes(self._unsent)])
-            except OSError:
-                self.close()
-                return
-            if not sent:
-                self._socket.watch_writes(self._send)
-                return
-            del self._unsent[:sent]
-        if self._is_open:
-            self._socket.watch_writes(None)
 
 
 def _first_image() -> MetadataImage:
