@@ -40,6 +40,7 @@ from tailrace.model import TopicPartition
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes, FlushStatistics
 from tailrace.replication.moves import MovesStatistics, PartitionMoves
+from tailrace.replication.quotas import ReplicationQuota
 from tailrace.replication.replicas import Replicas, ReplicaStatistics
 from tailrace.replication.validation import BatchValidation
 from tailrace.runtime.system import Runtime
@@ -137,6 +138,16 @@ class RunningBroker:
         self.flushes = Flushes(logs, runtime.threads)
         device_reads = DeviceReads(runtime.threads)
         self.cleaner = LogCleaner(logs, config.cleaner, runtime.clock)
+        self._leader_quota, self.follower_quota = (
+            ReplicationQuota(
+                role,
+                runtime.clock,
+                node_id=config.node_id,
+                window_count=config.kraft.quota_window_count,
+                window_s=config.kraft.quota_window_s,
+            )
+            for role in ("leader", "follower")
+        )
         self._move_throttle = Throttle(runtime.clock, config.move_bytes_per_second)
         self.moves = PartitionMoves(
             logs,
@@ -190,6 +201,7 @@ class RunningBroker:
             auto_create_topics=config.auto_create_topics,
             fetch_sessions=self._fetch_sessions,
             sends_to_nearest=config.kraft.sends_to_nearest,
+            leader_quota=self._leader_quota,
             fetch_bytes_max=config.fetch_bytes_max,
             # So that a waiting fetch of a lost client does not outlast `connections.max.idle.ms`.
             fetch_wait_ms_max=config.idle_ms_max // 2,
@@ -466,7 +478,10 @@ class RunningBroker:
     async def use_changes(self) -> None:
         """Use the changes of settings that the cluster's state has."""
         cluster, image, node_id = self.cluster, self.cluster.metadata, self.config.node_id
-        self._use(usable_changes(self.config, *image.broker_configs(node_id)))
+        of_all, of_this = image.broker_configs(node_id)
+        self._use(usable_changes(self.config, of_all, of_this))
+        for quota in (self._leader_quota, self.follower_quota):
+            quota.configure(of_all, of_this)
         cluster.defaults = self.config.topic_defaults.with_state(image, node_id)
         # A walk over all logs, so only if a default of topics has changed.
         if cluster.defaults.configs != self._topic_configs:

@@ -55,6 +55,7 @@ from tailrace.replication.follower_log import (
     settle_range,
 )
 from tailrace.replication.partition import Partition
+from tailrace.replication.quotas import ReplicationQuota
 from tailrace.replication.waiting import Signal
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.system import Runtime
@@ -112,7 +113,8 @@ class FollowingStatistics:
     partition_count: int
     """Partitions that are followed, in whatever state."""
     delayed_count: int
-    """Partitions among these that wait for `replica.fetch.backoff.ms` after an error."""
+    """Partitions among these that wait for `replica.fetch.backoff.ms`, after an error or because of
+    `follower.replication.throttled.rate`."""
     failed_count: int
     """Partitions among these that are not fetched until there is another leader epoch."""
     lag_max: int
@@ -145,7 +147,8 @@ class _Followed:
     """Its high watermark when it began to follow."""
     refusal_count: int = 0
     """Answers in a row whose records were refused."""
-    lag: int = 0
+    lag: int | None = None
+    """Records below the leader's high watermark that it lacks; None: not known yet."""
 
     @property
     def name(self) -> TopicPartition:
@@ -171,6 +174,7 @@ class _Shared(NamedTuple):
     node_id: int
     broker_epoch: Callable[[], int]
     is_durable: bool
+    quota: ReplicationQuota
     totals: _Totals
 
 
@@ -189,11 +193,12 @@ class Following:
         node_id: int,
         broker_epoch: Callable[[], int],
         is_durable: bool,
+        quota: ReplicationQuota,
     ) -> None:
         """Fetch nothing yet; `client` has the login for other brokers.
 
         With `is_durable` a leader hears of records when they are on the device
-        (`tailrace.durability`).
+        (`tailrace.durability`). `quota` is the rate of throttled replicas.
         """
         client = replace(
             client,
@@ -203,7 +208,7 @@ class Following:
         self._totals = _Totals()
         self._shared = _Shared(
             client, config, runtime, logs, flushes, cleaner, node_id, broker_epoch, is_durable,
-            self._totals,
+            quota, self._totals,
         )  # fmt: skip
         self._fetchers: dict[int, _Fetcher] = {}
         self._fetcher_of: dict[TopicPartition, _Fetcher] = {}
@@ -284,7 +289,8 @@ class Following:
                 len(each.partitions) - len(each.active) - len(each.delayed) for each in fetchers
             ),
             lag_max=max(
-                (known.lag for each in fetchers for known in each.partitions.values()), default=0
+                (known.lag or 0 for each in fetchers for known in each.partitions.values()),
+                default=0,
             ),
             request_count=self._totals.requests,
             fetched_bytes=self._totals.fetched_bytes,
@@ -417,6 +423,7 @@ class _Fetcher:
     async def _fetch(self, peers: Peers) -> bool:
         """Ask for what has changed, and take the answer; False if it fits no session."""
         await self._cut_without_epochs()
+        self._delay_throttled()
         if not self.active:
             return True
         plan = self._plan()
@@ -449,6 +456,17 @@ class _Fetcher:
         del answer
         await self._take_all(peers, parts)
         return True
+
+    def _delay_throttled(self) -> None:
+        """Leave throttled partitions out of the requests while they exceed their rate (KIP-73)."""
+        quota = self._shared.quota
+        if not quota.is_exceeded():
+            return
+        for followed in [self.partitions[name] for name in self.active]:
+            # As Kafka: one that has all below the high watermark keeps up, whatever the rate, or it
+            # would leave the ISR.
+            if followed.lag != 0 and quota.is_throttled(followed.partition.log):
+                self._delay(followed)
 
     def _plan(self) -> SessionRequest:
         wanted: dict[TopicPartition, Wanted | None] = {}
@@ -582,6 +600,8 @@ class _Fetcher:
                 log, fetched, asked=position_of(log), epoch=followed.epoch, now_ms=now_ms
             )
         followed.lag = max(data.high_watermark - log.end_offset, 0)
+        if config.quota.is_throttled(log):
+            config.quota.record(len(records))
         if position_of(log) != asked.position:
             self._changed[followed.name] = None
         if size or log.positions.high_watermark != watermark:
@@ -754,6 +774,7 @@ class _Fetcher:
             self._delay(followed)
         else:
             await self._cut(followed, steps)
+            followed.lag = max(end - followed.partition.log.end_offset, 0)
 
     async def _leader_offset(
         self, peers: Peers, asked: _Asked, timestamp: SpecialTimestamp

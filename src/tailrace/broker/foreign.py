@@ -88,12 +88,14 @@ _GROUPS: Final = {
         "delete.records.purgatory.purge.interval.requests remote.fetch.max.wait.ms "
         "remote.list.offsets.request.timeout.ms"
     ),
-    "clients are not throttled": (
+    "moves between directories keep to their rate at each moment, not over windows": (
         "alter.log.dirs.replication.quota.window.num "
-        "alter.log.dirs.replication.quota.window.size.seconds client.quota.callback.class "
+        "alter.log.dirs.replication.quota.window.size.seconds"
+    ),
+    "clients are not throttled": (
+        "client.quota.callback.class "
         "controller.quota.window.num controller.quota.window.size.seconds "
-        "max.connection.creation.rate quota.window.num quota.window.size.seconds "
-        "replication.quota.window.num replication.quota.window.size.seconds"
+        "max.connection.creation.rate quota.window.num quota.window.size.seconds"
     ),
     "there is no TLS and no SASL, and listeners with them are refused": (
         "connection.failed.authentication.delay.ms connections.max.reauth.ms "

@@ -33,11 +33,14 @@ logger = logging.getLogger(__name__)
 ALL: Final = ""
 """The resource name of the settings that all brokers have."""
 
-THROTTLES: Final = frozenset(
-    {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
-)
-"""Rates of copies between brokers, which exist only as changes. kafka-reassign-partitions sets and
-deletes them; followers here fetch as fast as they can."""
+THROTTLES: Final = {
+    "leader.replication.throttled.rate": "Most bytes in a second that followers get of the "
+    "partitions which `leader.replication.throttled.replicas` names.",
+    "follower.replication.throttled.rate": "Most bytes in a second that this broker fetches of the "
+    "partitions which `follower.replication.throttled.replicas` names.",
+}
+"""Rates of copies between brokers (KIP-73), which exist only as changes, and their texts.
+kafka-reassign-partitions sets and deletes them."""
 
 _THROTTLE: Final = Setting(name="", default=0, low=0, text="")
 
@@ -134,8 +137,9 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
             text = "The limit of connections of one listener."
             yield BrokerEntry(each, values, values[0].text, TYPES["int"], text, is_read_only=False)
         elif each in THROTTLES:
-            text = "No effect here: copies between brokers are not throttled."
-            yield BrokerEntry(each, values, values[0].text, TYPES["long"], text, is_read_only=False)
+            yield BrokerEntry(
+                each, values, values[0].text, TYPES["long"], THROTTLES[each], is_read_only=False
+            )
         else:
             # Another broker has stored it. Kafka shows no value of a name that it does not know.
             values = [value._replace(text=None) for value in values]
@@ -217,10 +221,10 @@ def _check_names(services: Services, changes: Iterable[ConfigChange]) -> None:
     ]
     if fixed:
         raise InvalidRequestError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    unknown = {each: "" for each in named if each not in settings.changeable | THROTTLES}
+    unknown = {each: "" for each in named if each not in settings.changeable | THROTTLES.keys()}
     if unknown:
         # It knows none of them, and finds what may have been meant.
-        parse_settings((), unknown, others=sorted(settings.changeable | THROTTLES))
+        parse_settings((), unknown, others=sorted(settings.changeable | THROTTLES.keys()))
 
 
 def _check_values(

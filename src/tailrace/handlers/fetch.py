@@ -24,6 +24,8 @@ Behaviour:
     leader notes it once for a request, after the read, and the answer has the high watermark that
     follows from it. As in Kafka, a high watermark that moves ends no wait: followers learn it with
     the next records, or when their time is over (KAFKA-9731: else each record costs two fetches).
+  - A follower that is not in sync gets no records of a throttled partition while the leader exceeds
+    `leader.replication.throttled.rate` (KIP-73); the answer waits for other records or its time.
   - A consumer may read from a follower too, up to the follower's high watermark. The leader sends
     one with a rack to a follower there, without records (KIP-392, `replica.selector.class`).
   - Replica ids below -1 are those of tools, which read up to the log end of any replica.
@@ -31,12 +33,11 @@ Version notes: v7 has sessions; v9 checks the leader epoch (KIP-320); before v11
     the leader only; from v12 on a client may send the epoch of its last record, and learns where
     its log has left this one, without records (KIP-595); v13 names topics by id; v15 has the epoch
     of a follower's registration (KIP-903); v16 names the leader to who asks another (KIP-951).
-Not done: `leader.replication.throttled.rate`.
 """
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -178,6 +179,10 @@ class _Reading:
     partitions that were appended to in between.
     """
 
+    # Of the class, so that requests of consumers pay nothing for it.
+    _throttled: dict[_RequestedPartition, bool] | None = None
+    """The throttled partitions of a follower, and whether the last read left their records out."""
+
     def __init__(
         self, services: Services, request: FetchRequest, context: FetchContext, *, version: int
     ) -> None:
@@ -261,6 +266,8 @@ class _Reading:
             for part in self.answered
             if part.answer is not None and take(part.read, part.answer)
         ]
+        if self._throttled is not None:
+            self._count(self._throttled)
         return FetchResponse(
             session_id=self._context.end(now_s),
             responses=_topics_of(taken),
@@ -278,6 +285,8 @@ class _Reading:
             if part.answer is not None and self._context.take(part.read, part.answer):
                 taken.append(part)
             await slices.turn()
+        if self._throttled is not None:
+            self._count(self._throttled)
         if len(taken) > PARTS_INLINE_MAX:
             await slices.rest()  # Making and encoding the response takes another slice.
         return FetchResponse(
@@ -288,7 +297,13 @@ class _Reading:
 
     def changed(self) -> list[_RequestedPartition]:
         """The partitions that have changed since the last call."""
-        return [self._parts[each] for each in self.signal.take_changed()]
+        changed = [self._parts[each] for each in self.signal.take_changed()]
+        if self._throttled is not None:
+            # No append tells when the rate is kept again, so these are looked at whenever others
+            # are, and once more when the time is over.
+            changed += [each for each, is_held in self._throttled.items() if is_held]
+            return list(dict.fromkeys(changed))
+        return changed
 
     def unwatch(self) -> None:
         """Stop watching all partitions."""
@@ -427,9 +442,23 @@ class _Reading:
                 now_ms=elapsed_ms(self._services.clock),
             )
         positions = partition.log.positions
-        return found._replace(
+        found = found._replace(
             high_watermark=positions.high_watermark, last_stable_offset=positions.last_stable
         )
+        quota, leadership = self._services.leader_quota, partition.leadership
+        if not quota.is_throttled(partition.log) or leadership is None:
+            return found
+        # After it is noted, as in Kafka: what a throttled follower has already counts.
+        is_held = self._follower_id not in leadership.isr and quota.is_exceeded()
+        if self._throttled is None:
+            self._throttled = {}
+        self._throttled[part] = is_held and bool(found.records)
+        return found._replace(records=None) if is_held else found
+
+    def _count(self, throttled: Iterable[_RequestedPartition]) -> None:
+        # Only now, as in Kafka: one answer may be as large as the request allows, and the next ones
+        # wait for it. Kafka counts the few bytes around the records too.
+        self._services.leader_quota.record(sum(each.size for each in throttled))
 
     def _nearest(self, partition: Partition, offset: Offset) -> int | None:
         """The follower in the consumer's rack that it should ask instead; None: this broker."""

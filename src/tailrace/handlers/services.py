@@ -49,6 +49,7 @@ from tailrace.replication.partition import (
     UnknownLeaderEpochError,
     UnknownPartitionError,
 )
+from tailrace.replication.quotas import ReplicationQuota
 from tailrace.replication.replicas import Replicas
 from tailrace.replication.validation import BatchValidation
 from tailrace.replication.waiting import ReplicasTimedOutError
@@ -214,6 +215,8 @@ class Services:
     fetch_sessions: FetchSessions
     sends_to_nearest: bool = False
     """Whether consumers are sent to followers in their rack (`replica.selector.class`, KIP-392)."""
+    leader_quota: ReplicationQuota
+    """The rate of the followers that are throttled here."""
     fetch_bytes_max: int
     """Most bytes of records in one fetch response."""
     fetch_wait_ms_max: int

@@ -293,11 +293,12 @@ class LogConfig:
                 default=(),
                 is_allowed=_are_replicas,
                 rule_text="*, or a list of PARTITION:BROKER",
-                is_stored_only=True,
                 is_topic_only=True,
-                text=f"Replicas whose {role} keeps to a rate.",
+                text=f"Replicas that are copied at `{role}.replication.throttled.rate` at most by "
+                f"{copier} while they are not in sync; `*` is all. `kafka-reassign-partitions "
+                "--throttle` sets it.",
             )
-            for role in ("leader", "follower")
+            for role, copier in (("leader", "their leaders"), ("follower", "themselves"))
         }
     )
 

@@ -35,6 +35,7 @@ from tailrace.protocol.messages.list_offsets import (
 )
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.partition import Partition
+from tailrace.replication.quotas import ReplicationQuota
 from tailrace.storage.cleaner.worker import CleanerConfig, LogCleaner
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
@@ -313,6 +314,9 @@ class Follower:
         limits = CleanerConfig(map_bytes_max=2**20, io_bytes_per_second=float("inf"))
         self.cleaner = LogCleaner(self.manager, limits, outside.clock)
         self.partitions: dict[TopicPartition, Partition] = {}
+        self.quota = ReplicationQuota(
+            "follower", outside.clock, node_id=FOLLOWER, window_count=11, window_s=1
+        )
         self.following = Following(
             ClientConfig(),
             FollowingConfig(**given),
@@ -323,6 +327,7 @@ class Follower:
             node_id=FOLLOWER,
             broker_epoch=lambda: BROKER_EPOCH,
             is_durable=is_durable,
+            quota=self.quota,
         )
 
     def partition(self, name: TopicPartition | None = None, **given: object) -> Partition:

@@ -44,6 +44,7 @@ from tailrace.protocol.metadata_records import (
 )
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.partition import ClusterView, Partition
+from tailrace.replication.quotas import ReplicationQuota
 from tailrace.replication.replicas import Replicas
 from tailrace.storage.records_file import LogSlice
 from tailrace.testing import Outside, virtual_runtime
@@ -106,6 +107,9 @@ class Broker:
                 clock=outside.clock,
                 fetch_sessions=self.sessions,
                 sends_to_nearest=sends_to_nearest,
+                leader_quota=ReplicationQuota(
+                    "leader", outside.clock, node_id=ME, window_count=11, window_s=1
+                ),
                 fetch_bytes_max=1 << 20,
                 fetch_wait_ms_max=100_000,
             ),

@@ -272,6 +272,7 @@ class Membership:
             node_id=config.node_id,
             broker_epoch=self._broker_epoch,
             is_durable=config.is_durable,
+            quota=broker.follower_quota,
         )
         applying = self._applying = Applying(
             AppliedTo(

@@ -44,6 +44,20 @@ class KRaftConfig:
         text="Interval at which the high watermarks are saved; a start shows consumers nothing "
         "above them before the leader says more.",
     )
+    quota_window_count: int = setting(
+        "replication.quota.window.num",
+        default=11,
+        low=1,
+        high=INT32_MAX,
+        text="Windows over which the rate of throttled replicas is measured.",
+    )
+    quota_window_s: int = setting(
+        "replication.quota.window.size.seconds",
+        default=1,
+        low=1,
+        high=INT32_MAX,
+        text="Length of such a window.",
+    )
     # A class of one's own could only be loaded by Java.
     replica_selector: str = setting(
         "replica.selector.class",
