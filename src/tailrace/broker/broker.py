@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.cleaning import clean_regularly
 from tailrace.broker.config import (
     BROKER_SETTINGS,
+    CORDONED,
     BrokerConfig,
     changeable_settings,
     changed_config,
@@ -33,7 +34,7 @@ from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
 from tailrace.cluster.records import Endpoint
-from tailrace.errors import TailraceError
+from tailrace.errors import ConfigError, TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatistics
 from tailrace.handlers.services import BrokerSettings, Services
 from tailrace.model import TopicPartition
@@ -343,7 +344,10 @@ class RunningBroker:
             topic = self.cluster.image.topics.get(partition.topic)
             try:
                 self.moves.alter(
-                    partition, target.path, topic_id=None if topic is None else topic.topic_id
+                    partition,
+                    target.path,
+                    topic_id=None if topic is None else topic.topic_id,
+                    is_resumed=True,
                 )
             except TailraceError as error:
                 logger.warning("move_not_resumed partition=%s reason=%s", partition, error)
@@ -466,6 +470,12 @@ class RunningBroker:
         Raises:
             ConfigError: values that contradict each other, or those of a topic.
         """
+        if CORDONED in of_all:
+            # Kafka's words.
+            said = (
+                "Cannot update these configs at default cluster level, broker id must be specified"
+            )
+            raise ConfigError([f"{said}: [{CORDONED}]"])
         # Also with the settings of each topic, which may contradict a new default.
         changed_config(self.config, of_all, of_this)
         defaults = self.config.topic_defaults.with_changes(of_all, of_this).configs
@@ -503,6 +513,8 @@ class RunningBroker:
     def _use(self, config: BrokerConfig) -> None:
         """Use other settings, of those that change while the broker runs."""
         self.current = config
+        if self.logs.cordon(config.cordoned_directories):
+            self._quorum.directories_cordoned()
         self.cleaner.configure(config.cleaner)
         self._server.limit(config.connection_limits)
         self._move_throttle.bytes_per_second = config.move_bytes_per_second

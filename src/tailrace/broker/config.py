@@ -109,6 +109,13 @@ class BrokerConfig:
         "cluster's metadata log, unless metadata.log.dir names another: the broker stops if that "
         "directory fails, and continues without any other.",
     )
+    cordoned_log_dirs: tuple[str, ...] = setting(
+        "cordoned.log.dirs",
+        default=(),
+        text="Directories of log.dirs that get no new logs, or * for all of them; what is in them "
+        "stays in service. Controllers place nothing on a broker whose directories are all "
+        "cordoned (KIP-1066).",
+    )
     log_dir: str = setting(
         "log.dir",
         default="",
@@ -429,6 +436,11 @@ class BrokerConfig:
         return self.process_roles == _BROKER_ALONE
 
     @property
+    def cordoned_directories(self) -> tuple[str, ...]:
+        """The part of `directories` that gets no new logs."""
+        return self.directories if "*" in self.cordoned_log_dirs else self.cordoned_log_dirs
+
+    @property
     def cleaner(self) -> CleanerConfig:
         """The limits of the log cleaner."""
         return CleanerConfig(
@@ -556,7 +568,10 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     return config
 
 
+CORDONED: Final = "cordoned.log.dirs"
+
 CHANGEABLE: Final = frozenset(each.name for each in TOPIC_DEFAULT_SETTINGS) | {
+    CORDONED,
     "group.consumer.assignment.interval.ms",
     "log.cleaner.backoff.ms",
     "log.cleaner.dedupe.buffer.size",
@@ -597,19 +612,23 @@ def changed_config(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerCo
     return broker_config(texts)
 
 
-def usable_changes(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
+def usable_changes(
+    config: BrokerConfig, of_all: Mapping[str, str], of_this: Mapping[str, str]
+) -> BrokerConfig:
     """The settings with changes, as `changed_config`, without those that this release refuses.
 
     Another broker may have stored them. If the rest contradicts itself, no change counts.
     """
     changeable = changeable_settings(config)
+    # Kafka passes it over too: each broker has directories of its own.
+    of_all = {name: text for name, text in of_all.items() if name != CORDONED}
     usable = [
         {
             name: layer[name]
             for name in layer
             if name in changeable and _is_usable(name, layer[name])
         }
-        for layer in layers
+        for layer in (of_all, of_this)
     ]
     try:
         return changed_config(config, *usable)
@@ -655,6 +674,7 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
             f"{config.node_id} and {config.broker_id}"
         )
     yield from _quorum_faults(config)
+    yield from _cordon_faults(config)
     map_bytes_max, thread_count = config.cleaner_map_bytes_max, config.cleaner_thread_count
     if map_bytes_max < thread_count * MAP_BYTES_MIN:
         yield (
@@ -673,6 +693,19 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
             "property is set: nobody could connect"
         )
     yield from group_settings.contradictions(config.consumer_groups)
+
+
+def _cordon_faults(config: BrokerConfig) -> Iterator[str]:
+    named = config.cordoned_log_dirs
+    if "*" in named:
+        if len(named) > 1:
+            yield f"{CORDONED}: * is all directories, and others are named beside it"
+        return
+    missing = [each for each in named if each not in config.directories]
+    if missing:
+        yield f"{CORDONED}: {','.join(missing)} must be entries of log.dirs or log.dir"
+    if len(set(named)) < len(named):
+        yield f"{CORDONED}: a directory is named twice"
 
 
 def _quorum_faults(config: BrokerConfig) -> Iterator[str]:

@@ -32,8 +32,7 @@ _GROUPS: Final = {
         "replica.socket.receive.buffer.bytes "
         "follower.fetch.last.tiered.offset.enable "
         "request.timeout.ms socket.connection.setup.timeout.max.ms "
-        "socket.connection.setup.timeout.ms cordoned.log.dirs "
-        "eligible.leader.replicas.enable"
+        "socket.connection.setup.timeout.ms eligible.leader.replicas.enable"
     ),
     "groups have no such limits or times here": (
         "group.consumer.assignor.offload.enable "

@@ -91,6 +91,10 @@ class Quorum(Protocol):
         """The partitions that are fetched from other brokers; None: there are none."""
         ...
 
+    def directories_cordoned(self) -> None:
+        """Other log directories than before get no new logs."""
+        ...
+
     async def before_stop(self) -> None:
         """The broker stops: it still accepts requests, and has others take its partitions over."""
         ...
@@ -169,6 +173,9 @@ class OwnQuorum:
 
     def following_statistics(self) -> None:
         return None
+
+    def directories_cordoned(self) -> None:
+        """Do nothing: this node places its partitions itself."""
 
     async def before_stop(self) -> None:
         """Do nothing: there is no other broker."""

@@ -75,6 +75,7 @@ async def _start_alone(
         take_marks(logs)
         _check_can_continue(logs)
         current = usable_changes(config, *state.changed_settings())
+        logs.cordon(current.cordoned_directories)
         replicas = Replicas(logs, runtime.threads)
         logs.on_failure = replicas.directory_failed
         topics = controller.image.topics
@@ -155,6 +156,8 @@ async def _start_in_cluster(
         current = usable_changes(
             config, *membership.cluster.metadata.broker_configs(config.node_id)
         )
+        # Before logs are made, and before the heartbeat that asks to be unfenced.
+        logs.cordon(current.cordoned_directories)
         loading = Loading(
             logs, replicas, runtime.threads, thread_count=current.recovery_thread_count
         )

@@ -30,6 +30,8 @@ _BUMP_ON_SHRINK_BELOW: Final = 12
 brokers needed (KAFKA-15021)."""
 DIRECTORIES_SINCE: Final = 17
 """`metadata.version` since which records name log directories (KIP-858)."""
+CORDONS_SINCE: Final = 30
+"""`metadata.version` since which registrations say which of them are cordoned (KIP-1066)."""
 
 
 class Election(Enum):

@@ -67,7 +67,6 @@ controller.quorum.retry.backoff.ms INT 20
 controller.quota.window.num INT 11
 controller.quota.window.size.seconds INT 1
 controller.socket.timeout.ms INT 30000
-cordoned.log.dirs LIST ""
 create.topic.policy.class.name CLASS
 delegation.token.expiry.check.interval.ms LONG 3600000
 delegation.token.expiry.time.ms LONG 86400000

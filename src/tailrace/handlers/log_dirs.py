@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from tailrace.cluster.partition_change import CORDONS_SINCE
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.model import TopicPartition
@@ -54,8 +55,8 @@ def handle_describe_log_dirs(
     Behaviour: each directory with the bytes of its logs, and of the copies that move into it, with
         the offsets by which they lag. A directory out of service has KAFKA_STORAGE_ERROR.
     Version notes: v4 has the size and the usable bytes of the volume (-1 where the device does not
-        tell them), v5 whether the directory is cordoned.
-    Not done: no directory can be cordoned.
+        tell them), v5 whether the directory is cordoned (KIP-1066), where `metadata.version` has
+        that.
     """
     has_space = header.api_version >= SPACE_SINCE
     make = partial(_describe_all, services, request, has_space=has_space)
@@ -82,6 +83,12 @@ async def _describe_all(
         for path in services.moves.left_out
     )
     described = [await _describe(each, wanted, slices) for each in held]
+    if services.cluster.metadata.metadata_version >= CORDONS_SINCE:
+        cordoned = {each.path for each in services.moves.cordoned}
+        described = [
+            replace(each, is_cordoned=each.log_dir in cordoned and not each.error_code)
+            for each in described
+        ]
     if has_space:
         spaces = await gather_in_parts(_space(services, each.directory) for each in held)
         described = [
@@ -169,9 +176,9 @@ async def handle_alter_replica_log_dirs(
         partition is served meanwhile. If it is in the directory already, or moves there, nothing
         changes; a move to another directory is aborted. After a stop or a crash the copy begins
         again. Refused: a path that is not in log.dirs (LOG_DIR_NOT_FOUND), a directory out of
-        service (KAFKA_STORAGE_ERROR), an unknown partition (UNKNOWN_TOPIC_OR_PARTITION), one that
-        is on another broker (REPLICA_NOT_AVAILABLE), a topic whose name is too long for the folder
-        of a copy (INVALID_TOPIC_EXCEPTION).
+        service (KAFKA_STORAGE_ERROR) or cordoned (INVALID_REPLICA_ASSIGNMENT), an unknown partition
+        (UNKNOWN_TOPIC_OR_PARTITION), one that is on another broker (REPLICA_NOT_AVAILABLE), a topic
+        whose name is too long for the folder of a copy (INVALID_TOPIC_EXCEPTION).
     Not done: a directory for partitions that do not exist yet, which Kafka keeps in memory.
     """
     slices = Slices()

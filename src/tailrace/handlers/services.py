@@ -36,6 +36,7 @@ from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.leadership import NotReplicaError, StaleFollowerError
 from tailrace.replication.moves import (
+    CordonedDirectoryError,
     FolderNameError,
     LogDirNotFoundError,
     PartitionMoves,
@@ -128,6 +129,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     DeletionPolicyError: ErrorCode.POLICY_VIOLATION,
     # KAFKA-4893: the suffix of a copy makes the name of a folder longer than 255 bytes.
     FolderNameError: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    CordonedDirectoryError: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     LogDirNotFoundError: ErrorCode.LOG_DIR_NOT_FOUND,
     ReplicaNotAvailableError: ErrorCode.REPLICA_NOT_AVAILABLE,
     DirectoryError: ErrorCode.KAFKA_STORAGE_ERROR,

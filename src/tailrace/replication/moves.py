@@ -13,7 +13,7 @@ begins them again.
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from tailrace.errors import FatalError, RetriableError, StorageError, TailraceError
@@ -51,6 +51,10 @@ class LogDirNotFoundError(FatalError, LookupError):
 
 class ReplicaNotAvailableError(RetriableError, LookupError):
     """This broker has no such partition."""
+
+
+class CordonedDirectoryError(FatalError):
+    """The target of a move takes no new logs (KIP-1066)."""
 
 
 class FolderNameError(FatalError, ValueError):
@@ -146,17 +150,31 @@ class PartitionMoves:
             failure_count=self._failure_count,
         )
 
+    @property
+    def cordoned(self) -> Collection[DirectoryLogs]:
+        """The directories that get no new logs."""
+        return self._logs.cordoned
+
     def futures(self, directory: DirectoryLogs) -> list[PartitionMove]:
         """The moves whose target is this directory."""
         moves = (each.move for each in self._moving.values() if each.target is directory)
         return [move for move in moves if move is not None]
 
-    def alter(self, partition: TopicPartition, path: str, *, topic_id: uuid.UUID | None) -> None:
+    def alter(
+        self,
+        partition: TopicPartition,
+        path: str,
+        *,
+        topic_id: uuid.UUID | None,
+        is_resumed: bool = False,
+    ) -> None:
         """Begin the move of a partition to a directory, unless it is there or moves there already.
 
-        A move to another directory is aborted.
+        A move to another directory is aborted. One that a stop has interrupted is resumed also to a
+        directory that was cordoned since, as in Kafka.
 
         Raises:
+            CordonedDirectoryError: the directory takes no new logs.
             FolderNameError: the topic's name is too long.
             LogDirNotFoundError: no directory has this path.
             StorageError: the directory, or that of the partition, is out of service.
@@ -170,6 +188,8 @@ class PartitionMoves:
                 f"copy would have a name of {len(name)} bytes, {names.NAME_BYTES_MAX} are allowed"
             )
         target = self._find(path)
+        if target in self._logs.cordoned and not is_resumed:
+            raise CordonedDirectoryError(f"Log directory {target.path} is cordoned")
         if self._replicas.is_offline(partition):
             raise StorageError(f"{partition} is in a directory that has failed")
         if self._replicas.get(partition) is None or topic_id is None:

@@ -19,7 +19,7 @@ import logging
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from tailrace.errors import DirectoryError, StorageError, TailraceError
@@ -85,6 +85,8 @@ class LogManager:
         self._creating: Counter[DirectoryLogs] = Counter()
         # Directories that were logged as full.
         self._full: set[DirectoryLogs] = set()
+        self.cordoned: frozenset[DirectoryLogs] = frozenset()
+        """Directories that get no new logs; see `cordon`."""
         self.on_failure: Callable[[DirectoryLogs], None] = lambda _: None
         """Called when a directory has failed, after its logs were closed."""
 
@@ -125,6 +127,15 @@ class LogManager:
     def directory_of(self, partition: TopicPartition) -> DirectoryLogs | None:
         """The directory of a partition, open or not; None if it is unknown."""
         return self._homes.get(partition)
+
+    def cordon(self, paths: Collection[str]) -> bool:
+        """Put no new logs into these directories any more, and into others again (KIP-1066).
+
+        Returns whether that changes anything.
+        """
+        before = self.cordoned
+        self.cordoned = frozenset(each for each in self.directories if each.path in paths)
+        return self.cordoned != before
 
     def find_partitions(
         self, known_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
@@ -197,6 +208,8 @@ class LogManager:
     ) -> Log:
         """Create the log of a new partition in the directory with the fewest logs.
 
+        Cordoned directories are left out, unless all are.
+
         If the device refuses, the next directory is tried. The folder and its topic id are on the
         device when this returns. May be called again after an error, and on several threads at once
         for different partitions.
@@ -244,8 +257,11 @@ class LogManager:
     ) -> list[DirectoryLogs]:
         """The directories in service that may get a new partition."""
         online = self.online
+        # Where all are cordoned one gets it all the same, as in Kafka: the replica was placed here
+        # before the controllers knew.
+        open_ = [each for each in online if each not in self.cordoned] or online[:1]
         if directory_id is None:
-            return online
+            return open_
         found = [each for each in online if each.directory.directory_id == directory_id]
         if not found and not self.is_complete:
             # An empty log beside the one that may be there would be served instead of it.
@@ -253,7 +269,7 @@ class LogManager:
                 f"{partition} is assigned to the log directory with the id {directory_id}, which "
                 "is not in service; see directory_failed in the log of the broker"
             )
-        return found or online
+        return found or open_
 
     def take_out(self, partition: TopicPartition, unique_id: str) -> Callable[[], None]:
         """Take a partition out of service at once; its files go after `file.delete.delay.ms`.

@@ -125,6 +125,7 @@ async def test_every_changeable_setting_can_be_changed(outside: Outside) -> None
         names = CHANGEABLE - {"min.insync.replicas", "max.connections.per.ip.overrides"}
         values = {name: found[name].value or "604800000" for name in names}
         values["max.connections.per.ip.overrides"] = "127.0.0.1:7"
+        values["cordoned.log.dirs"] = "data"
         await changed(peer, *(set_to(name, value) for name, value in values.items()))
         answer = await replace_all(peer, {}, name="1", kind=BROKER)
         assert answer.error_code == ErrorCode.NONE
@@ -170,7 +171,7 @@ async def test_lists_are_appended_to(outside: Outside) -> None:
 
 
 async def test_deleting_what_is_not_set_is_done(outside: Outside) -> None:
-    """kafka-reassign-partitions --verify deletes throttles; they can be set too, to no effect."""
+    """kafka-reassign-partitions --verify deletes throttles; they can be set too."""
     names = (*THROTTLES, "replica.alter.log.dirs.io.max.bytes.per.second", "node.id", "nonsense")
     async with running(outside) as broker:
         peer = connect(outside, broker)

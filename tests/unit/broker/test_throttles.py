@@ -1,46 +1,31 @@
 """Throttled replicas in a cluster: how fast they catch up, and who is never throttled (KIP-73)."""
 
 from tailrace.model import TopicPartition
-from tailrace.protocol.apis import ApiKey
-from tailrace.protocol.config_resources import ConfigOperation, ResourceType
+from tailrace.protocol.config_resources import ConfigOperation
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.messages.incremental_alter_configs import (
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-)
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import batch, produce
 from tests.unit.broker.clusters import T_0, Cluster, running_cluster
+from tests.unit.broker.test_configs import BROKER, TOPIC, alter_all, resource
 
 RATE = 20_000
 RECORD = b"x" * 10_000
 SMALL_FETCHES = {"replica.fetch.max.bytes": "12000", "replica.fetch.response.max.bytes": "12000"}
 
 
-def change(cluster: Cluster, kind: ResourceType, name: str, **settings: str | None) -> None:
-    """Set settings of a topic or of a broker, whose names have underscores here."""
-    cluster.controller.do(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        IncrementalAlterConfigsRequest(
-            resources=(
-                IncrementalAlterConfigsResource(
-                    resource_type=kind,
-                    resource_name=name,
-                    configs=tuple(
-                        IncrementalAlterableConfig(
-                            name=key.replace("_", "."),
-                            config_operation=(
-                                ConfigOperation.DELETE if value is None else ConfigOperation.SET
-                            ),
-                            value=value,
-                        )
-                        for key, value in settings.items()
-                    ),
-                ),
-            ),
-        ),
-    )
+async def change(cluster: Cluster, kind: int, resource_name: str, **settings: str | None) -> None:
+    """Set and delete settings of a topic or a broker; names have underscores here."""
+    changes = [
+        (
+            name.replace("_", "."),
+            ConfigOperation.DELETE if value is None else ConfigOperation.SET,
+            value,
+        )
+        for name, value in settings.items()
+    ]
+    peer = cluster.peer(int(resource_name) if kind == BROKER and resource_name else 1)
+    (answer,) = await alter_all(peer, resource(*changes, name=resource_name, kind=kind))
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
 
 
 async def lag_behind(cluster: Cluster, broker_id: int, count: int) -> None:
@@ -56,8 +41,8 @@ async def test_a_leader_keeps_a_replica_that_catches_up_to_a_rate(outside: Outsi
     """Until the rate is gone; replicas in sync get all at once meanwhile."""
     async with running_cluster(outside, 1, 2, 3) as cluster:
         await cluster.add_topic()
-        change(cluster, ResourceType.TOPIC, "t", leader_replication_throttled_replicas="0:1")
-        change(cluster, ResourceType.BROKER, "1", leader_replication_throttled_rate=str(RATE))
+        await change(cluster, TOPIC, "t", leader_replication_throttled_replicas="0:1")
+        await change(cluster, BROKER, "1", leader_replication_throttled_rate=str(RATE))
         await lag_behind(cluster, 3, 100)
         assert (cluster.end(2), cluster.watermark(1)) == (100, 100)
         # What replicas in sync have got counts too; it is past after these windows.
@@ -67,7 +52,7 @@ async def test_a_leader_keeps_a_replica_that_catches_up_to_a_rate(outside: Outsi
         await outside.pass_time(10)
         assert 10 <= cluster.end(3) - before <= 25
         assert cluster.state().isr == (1, 2)
-        change(cluster, ResourceType.BROKER, "1", leader_replication_throttled_rate=None)
+        await change(cluster, BROKER, "1", leader_replication_throttled_rate=None)
         await cluster.controller.until(lambda _: 3 in cluster.state().isr)
         assert cluster.end(3) == 100
 
@@ -77,8 +62,8 @@ async def test_a_replica_keeps_itself_to_a_rate(outside: Outside) -> None:
     async with running_cluster(outside, 1, 2) as cluster:
         await cluster.add_topic(replicas=(1, 2))
         await cluster.add_topic("other", replicas=(1, 2))
-        change(cluster, ResourceType.TOPIC, "t", follower_replication_throttled_replicas="*")
-        change(cluster, ResourceType.BROKER, "", follower_replication_throttled_rate=str(RATE))
+        await change(cluster, TOPIC, "t", follower_replication_throttled_replicas="*")
+        await change(cluster, BROKER, "", follower_replication_throttled_rate=str(RATE))
         await lag_behind(cluster, 2, 100)
         await cluster.start(2, SMALL_FETCHES)
         await outside.pass_time(1)
@@ -88,7 +73,7 @@ async def test_a_replica_keeps_itself_to_a_rate(outside: Outside) -> None:
             await outside.pass_time(1)
             assert cluster.end(2, TopicPartition("other", 0)) == number + 1
         assert 10 <= cluster.end(2) - before <= 25
-        change(cluster, ResourceType.TOPIC, "t", follower_replication_throttled_replicas=None)
+        await change(cluster, TOPIC, "t", follower_replication_throttled_replicas=None)
         await cluster.controller.until(lambda _: 2 in cluster.state().isr)
         assert cluster.end(2) == 100
 
@@ -97,16 +82,16 @@ async def test_replicas_in_sync_are_never_throttled(outside: Outside) -> None:
     """However low the rates are, they have what is acknowledged, and stay in the ISR."""
     async with running_cluster(outside, 1, 2, 3) as cluster:
         await cluster.add_topic()
-        change(
+        await change(
             cluster,
-            ResourceType.TOPIC,
+            TOPIC,
             "t",
             leader_replication_throttled_replicas="*",
             follower_replication_throttled_replicas="*",
         )
-        change(
+        await change(
             cluster,
-            ResourceType.BROKER,
+            BROKER,
             "",
             leader_replication_throttled_rate="0",
             follower_replication_throttled_rate="0",

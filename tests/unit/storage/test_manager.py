@@ -744,6 +744,26 @@ def test_a_new_log_goes_to_the_directory_that_was_assigned() -> None:
     assert len(first) == 1
 
 
+def test_cordoned_directories_get_no_new_logs() -> None:
+    """Unless one was assigned, or all of them are cordoned: the first one in service gets it."""
+    logs = manager(MemoryFiles(), "a", "b", "c")
+    first, second, third = logs.directories
+    assert logs.cordon(["b"])
+    assert not logs.cordon(["b"])
+    for number in range(4):
+        create(logs, TopicPartition("t", number))
+    assert [len(each) for each in logs.directories] == [2, 0, 2]
+    logs.create(ONE, topic_id=ID, config=settings(), directory_id=second.directory.directory_id)
+    logs.fail(first, OSError("gone"))
+    logs.cordon(["a", "b", "c"])
+    create(logs, TWO)
+    assert (len(second), len(third)) == (2, 2)
+    logs.cordon([])
+    create(logs, TopicPartition("t", 4))
+    create(logs, TopicPartition("t", 5))
+    assert (len(second), len(third)) == (3, 3)
+
+
 def test_a_directory_out_of_service_keeps_the_logs_that_are_assigned_to_it() -> None:
     """No empty log is made elsewhere, which would be served instead of what it may have."""
     logs = manager(MemoryFiles(), "a", "b")

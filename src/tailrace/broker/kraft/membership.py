@@ -41,7 +41,7 @@ from tailrace.client.nodes import Node
 from tailrace.cluster.metadata.folder import MetadataFolder
 from tailrace.cluster.metadata.image import EVERYTHING_CHANGED, ImageChange, MetadataImage
 from tailrace.cluster.metadata.observer import ObserverLog, open_observer_log
-from tailrace.cluster.partition_change import DIRECTORIES_SINCE
+from tailrace.cluster.partition_change import CORDONS_SINCE, DIRECTORIES_SINCE
 from tailrace.cluster.records import Endpoint
 from tailrace.cluster.state import FollowedCluster
 from tailrace.cluster.topic_rules import NewTopic
@@ -75,8 +75,6 @@ OF_CONTROLLERS: Final = 2
 """The type of a DescribeCluster that controllers answer (KIP-919)."""
 PLAINTEXT: Final = 0
 """Kafka's number of the security protocol."""
-CORDONS_SINCE: Final = 30
-"""First level of `metadata.version` whose registrations say which directories are cordoned."""
 CREATION_TIMEOUT_MS: Final = 30_000
 """Longest wait for a topic that a client misses, as Kafka's `request.timeout.ms`."""
 
@@ -339,9 +337,11 @@ class Membership:
         self.cluster.broker_epoch = epoch
 
     def _cordoned(self) -> Collection[UUID] | None:
-        # None of them ever is here. A controller that does not know that takes them for usable.
-        has_cordons = self._newest[0].metadata_version >= CORDONS_SINCE
-        return () if has_cordons else None
+        # Before the start is done the settings of the image do not count yet. The controllers place
+        # nothing on a fenced broker meanwhile, and the heartbeat that ends that has them.
+        if self._applying is None or self._newest[0].metadata_version < CORDONS_SINCE:
+            return None
+        return [each.directory.directory_id for each in self._logs.cordoned]
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()
@@ -373,6 +373,10 @@ class Membership:
     def directory_failed(self, directory: DirectoryLogs) -> None:
         if self._lifecycle is not None:
             self._lifecycle.failed_directory(directory.directory.directory_id)
+
+    def directories_cordoned(self) -> None:
+        if self._lifecycle is not None:
+            self._lifecycle.cordoned_changed()
 
     def _broker_epoch(self) -> int:
         return -1 if self._lifecycle is None else self._lifecycle.broker_epoch

@@ -31,6 +31,7 @@ from tailrace.cluster.control.state import (
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.features import KRAFT_VERSION, register_broker_version
 from tailrace.cluster.metadata.image import METADATA_VERSION
+from tailrace.cluster.partition_change import CORDONS_SINCE
 from tailrace.cluster.records import FENCED, UNFENCED, registration_change
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.broker_heartbeat import (
@@ -49,8 +50,6 @@ from tailrace.protocol.messages.unregister_broker import (
 if TYPE_CHECKING:
     from tailrace.protocol.metadata_records import RegisterBrokerRecord
 
-_CORDONED_SINCE: Final = 30
-"""First level of `metadata.version` with cordoned log directories (KIP-1066)."""
 _CLEAN_STOPS_SINCE: Final = 3
 """First version of BrokerRegistration that says with which epoch the broker has stopped cleanly."""
 _IN_SHUTDOWN: Final = 1
@@ -265,7 +264,7 @@ def heartbeat(state: ControlState, request: BrokerHeartbeatRequest, *, now_ms: i
     state.heartbeats.note_applied(broker_id, request.current_metadata_offset)
     if state.names_directories:
         records += offline_records(state, broker_id, request.offline_log_dirs)
-    if state.image.metadata_version >= _CORDONED_SINCE:
+    if state.image.metadata_version >= CORDONS_SINCE:
         records += cordon_records(state, broker_id, request.cordoned_log_dirs)
     if after is BrokerState.CONTROLLED_SHUTDOWN:
         state.heartbeats.begin_shutdown(broker_id, state.next_offset + len(records) - 1)
