@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from tailrace.broker.cleaning import clean_regularly
 from tailrace.broker.config import (
@@ -171,7 +172,9 @@ class RunningBroker:
             consumer_settings=lambda: self.current.consumer_groups,
             peers=quorum.transaction_peers,
         )
-        self._fetch_sessions = FetchSessions(config.fetch_sessions, runtime.chance)
+        self._fetch_sessions = FetchSessions(
+            config.fetch_sessions, runtime.chance, name_of=self._topic_name
+        )
         services = Services(
             node_id=config.node_id,
             cluster_id=cluster_id,
@@ -504,6 +507,10 @@ class RunningBroker:
         from tailrace.handlers.groups import forget_topic
 
         await forget_topic(self._services, topic)
+
+    def _topic_name(self, topic_id: UUID) -> str | None:
+        topic = self.cluster.image.topic_by_id(topic_id)
+        return None if topic is None else topic.name
 
     def log_config(self, name: str) -> LogConfig | None:
         """The settings of a topic's logs; None: there is no such topic."""

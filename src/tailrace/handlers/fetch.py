@@ -31,7 +31,9 @@ Behaviour:
   - Replica ids below -1 are those of tools, which read up to the log end of any replica.
 Version notes: v7 has sessions; v9 checks the leader epoch (KIP-320); before v11 consumers read from
     the leader only; from v12 on a client may send the epoch of its last record, and learns where
-    its log has left this one, without records (KIP-595); v13 names topics by id; v15 has the epoch
+    its log has left this one, without records (KIP-595); v13 names topics by id (UNKNOWN_TOPIC_ID;
+    once the topic was found UNKNOWN_TOPIC_OR_PARTITION if it is deleted, and in a session
+    INCONSISTENT_TOPIC_ID if another one has its name); v15 has the epoch
     of a follower's registration (KIP-903); v16 names the leader to who asks another (KIP-951).
 """
 
@@ -39,7 +41,6 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
-from uuid import UUID
 
 from tailrace.errors import OffsetOutOfRangeError, TailraceError
 from tailrace.handlers.fetch_sessions import (
@@ -320,7 +321,7 @@ class _Reading:
         known = self._services.find_topic(topic, topic_id)
         # Looked up at each read: the deletion of a topic ends the wait of a request by this error.
         if known is None:
-            self._put_urgent(part, _failed(wanted, _unknown_code(topic_id)))
+            self._put_urgent(part, self._unknown(part))
             return
         name = TopicPartition(known.name, wanted.partition)
         partition = None
@@ -517,6 +518,25 @@ class _Reading:
 
     # -- refusals -----------------------------------------------------------------------------
 
+    def _unknown(self, part: _RequestedPartition) -> PartitionData:
+        """The answer where no topic has the name or the id."""
+        topic_id, wanted = part.read.topic_id, part.read.wanted
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # As Kafka, which looks an id up once: from then on it goes by the name, in the request and
+        # in the session, and another topic may have that by now.
+        name = self._context.name_of(part.read)
+        if name is not None and self._services.has_partition(
+            successor := TopicPartition(name, wanted.partition)
+        ):
+            try:
+                self._services.replicas.find_replica(successor)
+            except TailraceError as error:
+                return self._refused(wanted, successor, error, partition=None)
+            code = ErrorCode.INCONSISTENT_TOPIC_ID
+        elif name is None and part.answer is None and topic_id != NO_UUID:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+        return _failed(wanted, code)
+
     def _refused(
         self,
         wanted: FetchPartition,
@@ -617,9 +637,3 @@ def _diverging(wanted: FetchPartition, partition: Partition, end: EpochEnd) -> P
 def _elsewhere(wanted: FetchPartition, partition: Partition, replica: int) -> PartitionData:
     """The answer that sends a consumer to another replica, without records."""
     return replace(_without_records(wanted, partition), preferred_read_replica=replica)
-
-
-def _unknown_code(topic_id: UUID) -> ErrorCode:
-    if topic_id == NO_UUID:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.UNKNOWN_TOPIC_ID

@@ -19,7 +19,7 @@ partitions are answered in slices, and another one of the session may come in be
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -60,6 +60,10 @@ Kafka has no such limit."""
 _SESSION_ID_BITS: Final = 31
 
 
+NameOf = Callable[[UUID], str | None]
+"""The name of the topic that has an id; None: no topic has it."""
+
+
 class WantedPartition(NamedTuple):
     """A partition to read for a request."""
 
@@ -88,6 +92,10 @@ class FetchContext(Protocol):
 
     def partitions(self) -> Iterator[WantedPartition]:
         """The partitions to read, in the order of their turns."""
+        ...
+
+    def name_of(self, read: WantedPartition) -> str | None:
+        """The name that the topic of a wanted id had when it came into the session, if it did."""
         ...
 
     def check(self) -> ErrorCode:
@@ -128,10 +136,12 @@ class FetchSessionsStatistics:
 class _CachedPartition:
     """A partition of a session: what is wanted of it, and what the client has got last."""
 
-    __slots__ = ("high_watermark", "log_start_offset", "wanted")
+    __slots__ = ("high_watermark", "log_start_offset", "name", "wanted")
 
-    def __init__(self, wanted: "FetchPartition") -> None:
+    def __init__(self, wanted: "FetchPartition", name: str | None) -> None:
         self.wanted = wanted
+        self.name = name
+        """The name of the topic; None: it is in the key, or nobody had the id."""
         # No log has these offsets, so the first answer is news even if the partition is empty.
         self.high_watermark = -1
         self.log_start_offset = -1
@@ -158,14 +168,21 @@ class FetchSession:
     """The partitions that one client fetches, in the order of their turns."""
 
     __slots__ = (
-        "created_s", "epoch", "id", "is_privileged", "partitions", "size", "used_s",
+        "created_s", "epoch", "id", "is_privileged", "name_of", "partitions", "size", "used_s",
         "uses_topic_ids",
     )  # fmt: skip
 
     def __init__(
-        self, session_id: int, *, is_privileged: bool, uses_topic_ids: bool, now_s: float
+        self,
+        session_id: int,
+        *,
+        is_privileged: bool,
+        uses_topic_ids: bool,
+        name_of: NameOf,
+        now_s: float,
     ) -> None:
         self.id = session_id
+        self.name_of = name_of
         self.is_privileged = is_privileged
         """Whether a follower has it."""
         self.uses_topic_ids = uses_topic_ids
@@ -181,7 +198,7 @@ class FetchSession:
         key = _key(read)
         known = self.partitions.get(key)
         if known is None:
-            self.partitions[key] = _CachedPartition(read.wanted)
+            self.partitions[key] = _CachedPartition(read.wanted, self.name_of(read.topic_id))
         else:
             # What the client has got stays: a new fetch offset alone is no reason to send the
             # partition.
@@ -218,6 +235,10 @@ class SessionlessFetch:
     def count(self) -> int:
         """See `FetchContext`."""
         return count_of(self._topics)
+
+    def name_of(self, _read: WantedPartition) -> str | None:
+        """See `FetchContext`."""
+        return None
 
     def partitions(self) -> Iterator[WantedPartition]:
         """See `FetchContext`."""
@@ -256,7 +277,8 @@ class FullFetch(SessionlessFetch):
     def take(self, read: WantedPartition, answer: "PartitionData") -> bool:
         """See `FetchContext`."""
         # What was answered, not what was asked for: only that is known to the client.
-        known = self._told[_key(read)] = _CachedPartition(read.wanted)
+        name = self._sessions.name_of(read.topic_id)
+        known = self._told[_key(read)] = _CachedPartition(read.wanted, name)
         known.tell(answer)
         return True
 
@@ -288,6 +310,11 @@ class IncrementalFetch:
     def partitions(self) -> Iterator[WantedPartition]:
         """See `FetchContext`."""
         return (WantedPartition(key[0], key[1], cached.wanted) for key, cached in self._cached)
+
+    def name_of(self, read: WantedPartition) -> str | None:
+        """See `FetchContext`."""
+        cached = self._session.partitions.get(_key(read))
+        return None if cached is None else cached.name
 
     def check(self) -> ErrorCode:
         """See `FetchContext`: another request of the session came while this one waited."""
@@ -324,7 +351,15 @@ class FetchSessions:
     sessions of consumers of any age and size, and consumers never replace those of followers.
     """
 
-    def __init__(self, limits: FetchSessionLimits, chance: random.Random) -> None:
+    def __init__(
+        self,
+        limits: FetchSessionLimits,
+        chance: random.Random,
+        *,
+        name_of: NameOf = lambda _: None,
+    ) -> None:
+        """`name_of` gives the name of the topic that has an id, if there is one."""
+        self.name_of = name_of
         self._slot_count = limits.slot_count
         self._eviction_s = limits.eviction_s
         self._chance = chance
@@ -391,7 +426,11 @@ class FetchSessions:
             if not self._evict_unused(now_s):
                 return NO_SESSION
         session = FetchSession(
-            self._new_id(), is_privileged=is_privileged, uses_topic_ids=uses_topic_ids, now_s=now_s
+            self._new_id(),
+            is_privileged=is_privileged,
+            uses_topic_ids=uses_topic_ids,
+            name_of=self.name_of,
+            now_s=now_s,
         )
         session.partitions = partitions
         self._sessions[session.id] = session

@@ -1,6 +1,7 @@
 """Fetches of a client that keeps a session: what the broker answers, and when."""
 
 import asyncio
+import itertools
 from uuid import UUID
 
 import pytest
@@ -8,6 +9,11 @@ import pytest
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
+from tailrace.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from tailrace.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -104,6 +110,41 @@ async def test_a_session_names_topics_by_id(outside: Outside) -> None:
         assert found.responses == ()
         wrong = await ask(peer, found.session_id, 5)
         assert wrong.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+async def test_a_session_knows_the_name_of_an_id_that_is_gone(outside: Outside) -> None:
+    """The partition is unknown then, and the id is inconsistent once another topic has the name.
+
+    Only where the id has never been a topic's for the session it is the id that is unknown.
+    """
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", partitions=3)
+        topic_id = broker.controller.image.topics["t"].topic_id
+        first = await ask(peer, 0, 0, topic_of("", 0, topic_id=topic_id), version=BY_ID_FETCH)
+        # Of a full request, and added later.
+        later = topic_of("", 1, 2, topic_id=topic_id)
+        await ask(peer, first.session_id, 1, later, version=BY_ID_FETCH)
+        epochs = itertools.count(2)
+
+        async def codes() -> dict[int, int]:
+            found = await ask(peer, first.session_id, next(epochs), version=BY_ID_FETCH)
+            return {
+                each.partition_index: each.error_code
+                for topic in found.responses
+                for each in topic.partitions
+            }
+
+        delete = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
+        await peer.ask(ApiKey.DELETE_TOPICS, delete, DeleteTopicsResponse)
+        assert await codes() == dict.fromkeys(range(3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        await create_topic(peer, "t", partitions=2)
+        inconsistent = ErrorCode.INCONSISTENT_TOPIC_ID
+        assert await codes() == {
+            0: inconsistent, 1: inconsistent, 2: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }  # fmt: skip
+        again = await ask(peer, 0, 0, topic_of("", 0, topic_id=topic_id), version=BY_ID_FETCH)
+        assert again.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def test_a_topic_that_comes_later_is_found_by_its_session(outside: Outside) -> None:

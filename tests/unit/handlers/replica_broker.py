@@ -93,7 +93,9 @@ class Broker:
             ),
         )
         self.sessions = FetchSessions(
-            FetchSessionLimits(slot_count=10, eviction_s=100), random.Random(0)
+            FetchSessionLimits(slot_count=10, eviction_s=100),
+            random.Random(0),
+            name_of=self._name_of,
         )
         self.services = cast(
             "Any",
@@ -102,6 +104,7 @@ class Broker:
                 listener=self.cluster.listener,
                 cluster=self.cluster,
                 find_topic=self._find_topic,
+                has_partition=self._has_partition,
                 replicas=self.replicas,
                 device_reads=DeviceReads(outside.threads),
                 clock=outside.clock,
@@ -206,6 +209,13 @@ class Broker:
     def _find_topic(self, name: str, topic_id: UUID) -> object:
         image = self.cluster.image
         return image.topic_by_id(topic_id) if topic_id.int else image.topics.get(name)
+
+    def _name_of(self, topic_id: UUID) -> str | None:
+        topic = self.cluster.image.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def _has_partition(self, name: TopicPartition) -> bool:
+        return self.cluster.partition(name) is not None
 
     async def ask(
         self, key: ApiKey, request: Message, answer_type: type[Wanted], *, version: int

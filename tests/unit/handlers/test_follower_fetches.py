@@ -343,7 +343,7 @@ def test_a_waiting_fetch_with_the_old_epoch_ends_in_a_new_one() -> None:
 
 
 def test_a_waiting_fetch_ends_with_the_topic() -> None:
-    """Its id is unknown then, also when a topic of that name comes again."""
+    """The partition is unknown then, also when a topic of that name comes again."""
 
     async def scenario(outside: Outside) -> None:
         broker = Broker(outside)
@@ -354,7 +354,7 @@ def test_a_waiting_fetch_ends_with_the_topic() -> None:
         await broker.assign(topic_id=UUID(int=11))
         broker.append(b"of another topic")
         found = await waiting
-        assert (found.error_code, found.records) == (ErrorCode.UNKNOWN_TOPIC_ID, b"")
+        assert (found.error_code, found.records) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, b"")
 
     assert on_virtual_time(scenario) < 1
 
