@@ -709,6 +709,8 @@ class _Fetcher:
                     await self._take_steps(followed, steps)
                 finally:
                     log.is_shrinking = False
+                    if cleaner.is_in_service(log):
+                        cleaner.note_truncated(log)
         finally:
             cleaner.resume(followed.name)
         self._changed[followed.name] = None

@@ -213,8 +213,7 @@ class DirectoryLogs:
             )
             if self._has_other_replicas:
                 try:
-                    # Records that come now would else count as committed after another crash.
-                    self.offsets.lower_high_watermark(partition, log.end_offset)
+                    self.offsets.lower_to_end(log)
                 except OSError:
                     log.close()
                     raise

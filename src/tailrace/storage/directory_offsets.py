@@ -209,15 +209,21 @@ class DirectoryOffsets:
             if not found.items() <= self._high_watermarks.items():
                 self._write_high_watermarks(found)
 
-    def lower_high_watermark(self, partition: TopicPartition, log_end: int) -> None:
-        """Checkpoint a high watermark that is above the end of a log, which has lost its tail.
+    def lower_to_end(self, log: Log) -> None:
+        """Checkpoint offsets that are above the end of a log, which has lost its tail.
+
+        These are the high watermark and the cleaner offset: records that come now would count as
+        committed, and as cleaned, after another crash.
 
         Raises:
-            OSError: the device refused; the old checkpoint stays.
+            OSError: the device refused; the old checkpoints stay.
         """
+        partition, log_end = log.partition, log.end_offset
         with self._writing:
             if self._high_watermarks.get(partition, 0) > log_end:
                 self._write_high_watermarks({partition: log_end})
+        if self._cleaner_offsets.get(partition, 0) > log_end:
+            self.note_cleaned(partition, log_end)
 
     def _write_high_watermarks(self, changed: Mapping[TopicPartition, int]) -> None:
         changed = {**self._high_watermarks, **changed}

@@ -31,6 +31,7 @@ from tests.unit.broker.leaders import (
     place,
 )
 from tests.unit.storage.builders import NOW, batch
+from tests.unit.storage.test_manager import offsets_in
 from tests.unit.storage.transactional import replicated
 
 BACKOFF_S = 1.0
@@ -944,6 +945,24 @@ async def test_a_step_that_fails_unexpectedly_is_logged_and_tried_again(
     assert caplog.text.count("a defect") == 1
     assert content(follower.log()) == content(leader.logs[place()])
     assert follower.partition().takes_appends.is_set()
+
+
+async def test_what_comes_after_a_cut_is_not_taken_for_cleaned(
+    outside: Outside, leader: ScriptedLeader, follower: Follower
+) -> None:
+    """Else an old value below the old cleaner offset would be back when its tombstone goes."""
+    follower.partition(cleanup_policy="compact")
+    leader.write(b"a")
+    leader.lead(epoch=1)
+    leader.write(*(b"new" for _ in range(9)))
+    follower.write(b"a", *(b"lost" for _ in range(9)))
+    offsets = follower.manager.directories[0].offsets
+    offsets.note_cleaned(place(), 8)
+    follower.follow(leader, epoch=1)
+    await outside.pass_time(SOON_S)
+    assert follower.log().end_offset == 10
+    assert offsets.cleaner_offset(place()) == 1
+    assert offsets_in(outside.files, "data/cleaner-offset-checkpoint") == {"flights 0": 1}
 
 
 async def test_a_partition_that_leads_meanwhile_is_cut_no_further(

@@ -63,16 +63,18 @@ def test_without_a_checkpoint_nothing_is_committed(log_start: int) -> None:
     assert reopened(files).positions.high_watermark == log_start
 
 
-def test_a_checkpoint_above_the_log_is_lowered_on_the_device() -> None:
-    """A refusal of the device is an error of the log, which the next start opens."""
+@pytest.mark.parametrize("name", [names.HIGH_WATERMARKS, names.CLEANER_OFFSETS])
+def test_a_checkpoint_above_the_log_is_lowered_on_the_device(name: str) -> None:
+    """What comes next is not committed, and not cleaned; a refusal is an error of this start."""
     files = stopped(log_end=5, high_watermark=5)
-    files.overwrite(CHECKPOINT, b"0\n1\nflights 0 9\n")
-    files.faults.append(DiskFault(operation="write", path_part=names.HIGH_WATERMARKS))
+    files.open(f"data/{name}", create=True).close()
+    files.overwrite(f"data/{name}", b"0\n1\nflights 0 9\n")
+    files.faults.append(DiskFault(operation="write", path_part=name))
     with pytest.raises(OSError, match=r"data/flights-0|high"):
         reopened(files)
     files = files.crash(keep_unsynced=True)
     assert reopened(files).positions.high_watermark == 5
-    assert offsets_in(files, CHECKPOINT) == {"flights 0": 5}
+    assert offsets_in(files, f"data/{name}") == {"flights 0": 5}
 
 
 def test_only_what_has_moved_is_checkpointed() -> None:

@@ -387,16 +387,14 @@ class LogCleaner:
     def note_truncated(self, log: Log) -> None:
         """Lower the cleaner offset to the log end after a truncation, while the log is paused.
 
-        It waits for the device, so it is for a worker thread.
-
-        Raises:
-            OSError: the checkpoint cannot be written.
+        On the device with the directory's next checkpoints, before which nothing may be appended.
         """
-        home = self._logs.home_of(log)
-        cleaned = home.offsets.cleaner_offset(log.partition)
+        # The records that come next would count as cleaned up to the old offset. An older value
+        # among them would stay, and be a key's newest again when the tombstone after it is deleted.
+        offsets = self._logs.home_of(log).offsets
+        cleaned = offsets.cleaner_offset(log.partition)
         if cleaned is not None and cleaned > log.end_offset:
-            # An offset above the log end would keep new records from ever being cleaned.
-            home.offsets.note_cleaned(log.partition, log.end_offset)
+            offsets.correct_cleaned(log.partition, log.end_offset)
 
     def is_in_service(self, log: Log) -> bool:
         """Whether a log has neither been deleted nor lost with its directory."""
