@@ -1,6 +1,9 @@
 """Images that a broker of a cluster takes while something keeps it from doing all that they ask."""
 
 import errno
+import logging
+
+import pytest
 
 from tailrace.model import OFFSETS_TOPIC, TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -11,8 +14,9 @@ from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from tailrace.replication.new_logs import QUIET_S
 from tailrace.testing import DiskFault, Outside, Peer
-from tests.unit.broker.clusters import Cluster, running_cluster
+from tests.unit.broker.clusters import T_0, Cluster, running_cluster
 
 NAMED = 7
 """A version of OffsetCommit that names topics."""
@@ -50,6 +54,28 @@ async def test_images_are_taken_while_groups_forget_a_topic(outside: Outside) ->
         cluster.controller.add_topic("u", assignments=[[1]])
         await outside.pass_time(0.5)
         assert cluster.end(1, TopicPartition("u", 0)) == 0
+
+
+async def test_a_topic_that_goes_while_its_logs_are_made_is_not_followed(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log appears when the image has no such topic any more, and nothing asks for it."""
+    caplog.set_level(logging.INFO)
+    async with running_cluster(outside, 1, 2) as cluster:
+        cluster.controller.add_topic("t", assignments=[[1, 2]])
+        await cluster.until(lambda: T_0 in cluster.brokers[2].replicas.new_logs)
+        # The threads that make the logs, which nobody waits for, begin in this time.
+        await outside.pass_time(QUIET_S - 0.02)
+        outside.threads.seconds_per_run = 1.0
+        await outside.pass_time(0.04)
+        outside.threads.seconds_per_run = 0.0
+        delete(cluster, "t")
+        await outside.pass_time(0.5)
+        assert T_0 in cluster.brokers[2].replicas.new_logs
+        await outside.pass_time(5)
+        assert cluster.end(2) == -1
+        assert "following_begun partition=t-0" in caplog.text
+        assert "fetch_refused" not in caplog.text
 
 
 async def test_a_directory_that_refuses_a_deletion_goes_alone(outside: Outside) -> None:

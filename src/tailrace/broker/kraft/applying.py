@@ -118,11 +118,12 @@ class Applying:
             cluster.metadata, image, node_id=cluster.node_id, topics=change.topics
         )
         slices = Slices()
-        broker.following.stop(changes.removed)
         for name in changes.removed:
             # A log that is being made would appear after its partition is gone.
             await broker.replicas.new_logs.forget(name)
-        # In one step: another topic of the same name must not be found with the old log.
+        # In one step: another topic of the same name must not be found with the old log. Not before
+        # that wait, in which a partition begins to follow whose log was just made.
+        broker.following.stop(changes.removed)
         homes = [broker.logs.directory_of(name) for name in changes.removed]
         rests = [
             broker.replicas.close(name, unique_id=self._new_id().hex) for name in changes.removed
