@@ -34,6 +34,7 @@ from tailrace.records.legacy import read_all_batches
 from tailrace.replication.follower_log import (
     EarlyBatchError,
     FetchedPartition,
+    UnfoundedCutError,
     append_fetched,
     cut_diverged,
     position_of,
@@ -347,7 +348,7 @@ TARGETS: tuple[FuzzTarget, ...] = (
         name="answer a follower",
         seeds=_ANSWERS,
         run=answer_follower,
-        refusals=(*FOLLOWER_REFUSALS, EarlyBatchError),
+        refusals=(*FOLLOWER_REFUSALS, EarlyBatchError, UnfoundedCutError),
         share=0.25,
     ),
     FuzzTarget(

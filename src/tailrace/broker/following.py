@@ -628,7 +628,7 @@ class _Fetcher:
             return
         logger.error(
             "partition_not_followed partition=%s leader=%s offset=%d reason=the leader has sent "
-            "unusable records %d times; look for damage there with `tailrace log verify`, it is "
+            "unusable answers %d times; look for damage there with `tailrace log verify`, it is "
             "fetched again in the next leader epoch",
             followed.name, self.node, offset, REFUSALS_MAX,
         )  # fmt: skip

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tailrace.errors import FatalError
 from tailrace.model import LeaderEpoch, Offset
 from tailrace.storage.appends import UnexpectedAppendOffsetError
-from tailrace.storage.epochs import EpochEnd
+from tailrace.storage.epochs import UNKNOWN_END, EpochEnd
 from tailrace.storage.log import Log
 from tailrace.storage.shrink import DeviceSteps, raise_log_start, restart, truncation
 
@@ -44,6 +44,10 @@ class FetchedPartition(NamedTuple):
 
 class MisplacedAnswerError(FatalError):
     """The answer is for another log end than the log has: it was cut or appended to meanwhile."""
+
+
+class UnfoundedCutError(FatalError):
+    """The leader says that the logs differ, and names no offset or epoch that this log has."""
 
 
 class EarlyBatchError(FatalError):
@@ -112,24 +116,39 @@ def cut_diverged(
 
     Raises:
         MisplacedAnswerError: the log ends elsewhere by now; nothing has changed.
+        UnfoundedCutError: nothing would go, so that the next answer would be the same.
         OSError: the device refused; the log refuses every further call.
     """
     _check_place(log, asked)
     offset = min(fallback, log.end_offset)
     if leader.end_offset >= 0:
         offset = log.epochs.divergence(leader, log_end=log.end_offset)
+    entries = log.epochs.entries
+    # An epoch without a record, in which this broker has led for a moment, is something to cut.
+    is_cut = offset < log.end_offset or (entries and entries[-1].start_offset >= log.end_offset)
+    if not is_cut and leader != UNKNOWN_END:
+        raise UnfoundedCutError(
+            f"the leader says that its log differs from offset {leader.end_offset} of epoch "
+            f"{leader.epoch} on, and this log ends at {log.end_offset} with epoch "
+            f"{log.epochs.latest}"
+        )
     if offset < log.positions.high_watermark:
-        logger.warning(
-            "committed_records_cut path=%s offset=%d high_watermark=%d reason=the leader does not "
-            "have them, after an unclean election",
-            log.folder.path, offset, log.positions.high_watermark,
-        )  # fmt: skip
+        _tell_lost(log, offset)
     if offset < log.end_offset:
         logger.info(
             "log_cut path=%s offset=%d log_end=%d leader_epoch=%d leader_end=%d",
             log.folder.path, offset, log.end_offset, leader.epoch, leader.end_offset,
         )  # fmt: skip
     return truncation(log, offset)
+
+
+def _tell_lost(log: Log, offset: int) -> None:
+    """Say that records go which were acknowledged."""
+    logger.warning(
+        "committed_records_cut path=%s offset=%d high_watermark=%d reason=the leader does not "
+        "have them, after an unclean election",
+        log.folder.path, offset, log.positions.high_watermark,
+    )  # fmt: skip
 
 
 def settle_range(
