@@ -163,6 +163,8 @@ def settle_range(
     _check_place(log, asked)
     if leader_end < log.end_offset:
         # As Kafka: without epochs to compare by, offsets decide. Only after an unclean election.
+        if leader_end < log.positions.high_watermark:
+            _tell_lost(log, leader_end)
         logger.warning(
             "log_cut path=%s offset=%d log_end=%d reason=the leader's log ends there",
             log.folder.path, leader_end, log.end_offset,

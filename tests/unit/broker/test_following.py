@@ -501,9 +501,15 @@ async def test_only_the_partition_with_an_error_is_delayed(
 
 
 async def test_a_log_that_ends_after_the_leaders_is_cut_to_its_end(
-    outside: Outside, leader: ScriptedLeader, follower: Follower
+    outside: Outside,
+    leader: ScriptedLeader,
+    follower: Follower,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Epochs do not tell everything: the leader says that the offset is out of its range."""
+    """Epochs do not tell everything: the leader says that the offset is out of its range.
+
+    What was acknowledged is lost, and the log says so.
+    """
     leader.write(b"a")
     follower.write(b"a", b"b", b"c")
     follower.log().advance_high_watermark(3)
@@ -512,6 +518,8 @@ async def test_a_log_that_ends_after_the_leaders_is_cut_to_its_end(
     await outside.pass_time(SOON_S)
     assert leader.list_requests == 2
     assert content(follower.log()) == content(leader.logs[place()])
+    assert "committed_records_cut" in caplog.text
+    assert "offset=1 high_watermark=3" in caplog.text
 
 
 async def test_a_log_that_ends_before_the_leaders_begins_is_restarted(
