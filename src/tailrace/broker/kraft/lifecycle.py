@@ -158,6 +158,8 @@ class Lifecycle:
         self._applied_offset = applied_offset
         self._cordoned = cordoned
         self._is_registered = False
+        self._was_accepted = False
+        """Whether a heartbeat of this registration had success."""
         self._is_ready = False
         self._directories: dict[UUID, bool] = {}
         """Failed directories, and whether a controller knows it."""
@@ -371,7 +373,7 @@ class Lifecycle:
         logger.info("broker_registered broker=%d epoch=%d", own.broker_id, answer.broker_epoch)
         self._asker.succeeded()
         self.broker_epoch = answer.broker_epoch
-        self._is_registered = True
+        self._is_registered, self._was_accepted = True, False
         self.on_registered(answer.broker_epoch)
         if not self._registered.done():
             self._registered.set_result(None)
@@ -407,6 +409,7 @@ class Lifecycle:
         # (`currentOfflineDirs` is a view), and would not stop for them.
         self._directories.update(dict.fromkeys(failed, True))
         self._asker.succeeded()
+        self._was_accepted = True
         self._take_fencing(is_fenced=answer.is_fenced)
         return self._next_state(answer, has_asked_to_stop=request.want_shut_down)
 
@@ -461,7 +464,8 @@ class Lifecycle:
         )
         self._take_fencing(is_fenced=True)
         self._is_registered = False
-        return 0.0
+        # Controllers that register the broker and forget it again would be asked without an end.
+        return 0.0 if self._was_accepted else self._interval_s
 
     def _check_reported(self, directory: UUID) -> None:
         if not self._directories[directory]:

@@ -339,6 +339,18 @@ async def test_a_lost_registration_is_made_again(
         assert "registration_lost broker=4 epoch=500" in caplog.text
 
 
+async def test_a_registration_that_never_counts_is_made_at_the_pace_of_heartbeats(
+    outside: Outside,
+) -> None:
+    """As by controllers that contradict each other: not as fast as they answer."""
+    async with scene(outside) as on:
+        await on.run()
+        lost = BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        on.controller.answers[BrokerHeartbeatRequest] = lambda _: lost
+        await outside.pass_time(20)
+        assert 5 < len(on.controller.registrations) < 15
+
+
 async def test_a_broker_whose_id_another_has_does_not_take_it_back(outside: Outside) -> None:
     """It stays fenced, and asks until the other is gone."""
     async with scene(outside) as on:
