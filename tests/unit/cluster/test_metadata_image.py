@@ -50,6 +50,7 @@ from tailrace.protocol.metadata_records import (
 )
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import records_of
+from tailrace.values import replace
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kraft" / "logs" / "__cluster_metadata-0"
 ID, OTHER, DIRECTORY = (uuid.UUID(int=n) for n in (7, 8, 9))
@@ -221,6 +222,10 @@ def test_users_entries_and_tokens_come_and_go() -> None:
     [
         ([TOPIC, TopicRecord(name="flights", topic_id=OTHER)], "topic flights is created, but"),
         ([TOPIC, TopicRecord(name="other", topic_id=ID)], "topic other is created, but"),
+        ([TopicRecord(name="../data", topic_id=ID)], "'../data' is no topic name"),
+        ([TopicRecord(name="", topic_id=ID)], "'' is no topic name"),
+        ([TopicRecord(name="__cluster_metadata", topic_id=ID)], "which is the metadata log"),
+        ([TOPIC, replace(PARTITION, partition_id=-1)], "topic flights has partition -1"),
         ([RemoveTopicRecord(topic_id=ID)], "is removed, but there is none"),
         ([PARTITION], "a partition of topic .* changes, but there is none"),
         ([TOPIC, PartitionChangeRecord(topic_id=ID, partition_id=5)], "partition 5 of topic"),

@@ -26,7 +26,9 @@ from tailrace.cluster.metadata.image import (
     ScramUser,
     TopicState,
 )
+from tailrace.cluster.topic_rules import InvalidTopicNameError, check_topic_name
 from tailrace.errors import FatalError
+from tailrace.model import METADATA_TOPIC
 from tailrace.protocol.fields import Message
 from tailrace.values import replace
 
@@ -230,6 +232,14 @@ class MetadataDelta:
         known = self._part("topic_ids").get(record.name)
         if known is not None or record.topic_id in self._part("topics"):
             raise MetadataFaultError(f"topic {record.name} is created, but there is one already")
+        # Folders have its name: `../x` would be one outside of the log directories, and that of the
+        # metadata log its own. Only a log that is damaged or forged has such a record.
+        try:
+            check_topic_name(record.name)
+        except InvalidTopicNameError as error:
+            raise MetadataFaultError(f"a topic is created, but {error}") from error
+        if record.name == METADATA_TOPIC:
+            raise MetadataFaultError(f"topic {record.name} is created, which is the metadata log")
         self._topics.add(record.topic_id)
         self._own("topic_ids")[record.name] = record.topic_id
         self._own("topics")[record.topic_id] = TopicState(
@@ -296,6 +306,8 @@ class MetadataDelta:
 
     def _set_partition(self, record: "PartitionRecord") -> None:
         topic = self._topic(record.topic_id)
+        if record.partition_id < 0:
+            raise MetadataFaultError(f"topic {topic.name} has partition {record.partition_id}")
         self._topics.add(record.topic_id)
         partitions: Mapping[int, PartitionRecord] = topic.partitions
         # A topic of ten thousand partitions is copied once for each delta, not for each partition.
