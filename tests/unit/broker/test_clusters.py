@@ -1,5 +1,8 @@
 """Brokers of one cluster: who leads, who follows, and what is acknowledged."""
 
+import pytest
+
+from tailrace.errors import DirectoryError
 from tailrace.model import Offset
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -23,6 +26,7 @@ from tailrace.records.builder import BatchBuilder
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.testing import Outside
 from tailrace.testing.script import FaultKind
+from tailrace.values import replace
 from tests.unit.broker.brokers import batch, fetch, fetch_request, produce
 from tests.unit.broker.clusters import T_0, running_cluster
 
@@ -76,6 +80,23 @@ async def test_any_broker_describes_the_quorum(outside: Outside) -> None:
         [found] = answer.topics[0].partitions
         assert found.leader_id == cluster.controller.leader_id
         assert {each.replica_id for each in found.observers} >= {1, 2}
+
+
+@pytest.mark.parametrize("cluster_id", ["x\nnode.id=9", "a b", "a\\b", "x" * 300, ""])
+async def test_a_cluster_without_a_usable_id_is_not_joined(
+    outside: Outside, cluster_id: str
+) -> None:
+    """The directory stays empty: its next start would find another cluster there, or node."""
+    async with running_cluster(outside) as cluster:
+        cluster.controller.script.add(
+            ApiKey.DESCRIBE_CLUSTER,
+            FaultKind.EDIT,
+            edit=lambda answer: replace(answer, cluster_id=cluster_id),
+            times=100,
+        )
+        with pytest.raises(DirectoryError, match="the controllers"):
+            await cluster.start(1)
+        assert not outside.files.exists("data-1/meta.properties")
 
 
 async def test_what_is_acknowledged_is_on_all_replicas_in_sync(outside: Outside) -> None:

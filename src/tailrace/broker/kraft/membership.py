@@ -11,6 +11,7 @@ registration, so that whatever the controllers have decided for a broker that co
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
@@ -473,6 +474,9 @@ class Membership:
         self._log.abandon()
 
 
+_CLUSTER_ID: Final = re.compile(r"[!-\[\]-~]{1,255}")
+"""Text that `meta.properties` has as it is: without spaces and backslashes. Those that
+Kafka's tools make are 22 characters of base64."""
 _STARTING_PAUSE_S: Final = 0.5
 """Pause before controllers that have just started are asked for the cluster's id again."""
 
@@ -509,6 +513,12 @@ async def ask_cluster_id(config: BrokerConfig, runtime: Runtime) -> str:
         raise DirectoryError(
             f"the controllers do not say which cluster they are of: "
             f"{error_words(answer.error_code)}; check controller.quorum.bootstrap.servers"
+        )
+    # The next start would find another id in the file, or another line.
+    if _CLUSTER_ID.fullmatch(answer.cluster_id) is None:
+        raise DirectoryError(
+            f"the controllers name {answer.cluster_id[:100]!r} as the id of their cluster, which "
+            "meta.properties cannot have; nothing was changed"
         )
     logger.info("cluster_joined cluster=%s", answer.cluster_id)
     return answer.cluster_id
