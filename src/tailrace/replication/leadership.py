@@ -335,16 +335,21 @@ class Leadership:
     ) -> bool:
         """The controller has made the change; whether it counts here, and the watermark may move.
 
-        The arguments are those of its answer. One that comes after a newer image changes nothing.
+        The arguments are those of its answer. One that comes after a newer image changes nothing,
+        and one whose members are not of this leadership neither: the image will say what counts.
         """
+        members = frozenset(isr)
         if (
             self.proposed is not change
             or leader_epoch != self.epoch
             or partition_epoch < self.partition_epoch
+            # A member that is no replica would count for `min.insync.replicas`, and never fetch.
+            or self._node_id not in members
+            or not members <= {self._node_id, *self.followers}
         ):
             return False
         # The same partition epoch: the controller had this ISR already.
-        self.isr, self.proposed = frozenset(isr), None
+        self.isr, self.proposed = members, None
         self.partition_epoch = partition_epoch
         return True
 

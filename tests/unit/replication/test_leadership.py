@@ -394,6 +394,20 @@ def test_an_answer_of_another_leader_epoch_changes_nothing(cluster: Cluster) -> 
     assert cluster.leadership.isr == {LEADER, SECOND}
 
 
+@pytest.mark.parametrize("isr", [(LEADER, SECOND, 77), (SECOND, THIRD), (77,), ()])
+def test_an_isr_that_cannot_be_this_leaders_is_not_taken(
+    cluster: Cluster, isr: tuple[int, ...]
+) -> None:
+    """A member that is no replica would be in sync without a record; the image says what counts."""
+    cluster.lead((LEADER, SECOND))
+    change = cluster.fetch(THIRD, 0)
+    assert change is not None
+    taken = cluster.leadership.confirm(change, isr, leader_epoch=5, partition_epoch=11)
+    assert not taken
+    assert cluster.leadership.isr == {LEADER, SECOND}
+    assert cluster.leadership.proposed is change
+
+
 def test_the_progress_of_followers_survives_a_change_of_the_assignment(cluster: Cluster) -> None:
     """They keep it within a leader epoch; a broker that is no replica any more is dropped."""
     cluster.append(5)
