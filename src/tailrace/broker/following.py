@@ -213,6 +213,7 @@ class Following:
         self._fetchers: dict[int, _Fetcher] = {}
         self._fetcher_of: dict[TopicPartition, _Fetcher] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     def follow(
         self, partition: Partition, *, topic_id: UUID, leader: Node, epoch: LeaderEpoch
@@ -220,7 +221,12 @@ class Following:
         """Fetch a partition from its leader from now on.
 
         In an epoch in which it is followed already nothing changes, but for the leader's address.
+        After `close` nothing is fetched.
         """
+        # A stop makes the logs that are still expected, and serves them. Fetched records would be
+        # appended while a thread closes the logs, and the next start would trust them.
+        if self._is_closed:
+            return
         name = partition.name
         followed = _Followed(partition, topic_id, epoch, partition.log.positions.high_watermark)
         before = self._fetcher_of.get(name)
@@ -272,6 +278,7 @@ class Following:
 
     async def close(self) -> None:
         """Fetch nothing more, and close all connections; logs may be closed after that."""
+        self._is_closed = True
         self._fetcher_of.clear()
         tasks = list(self._tasks)
         for task in tasks:

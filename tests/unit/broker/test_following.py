@@ -233,6 +233,17 @@ async def test_the_end_waits_for_no_answer(
     assert (len(leader.requests), follower.log().end_offset) == (count, 0)
 
 
+async def test_nothing_is_followed_after_the_end(
+    outside: Outside, leader: ScriptedLeader, follower: Follower
+) -> None:
+    """As a partition whose log is made while the broker stops: its files are closed next."""
+    leader.write(b"a")
+    await follower.following.close()
+    follower.follow(leader)
+    await outside.pass_time(5)
+    assert (leader.requests, follower.log().end_offset) == ([], 0)
+
+
 async def test_following_in_the_same_epoch_changes_nothing(
     outside: Outside, leader: ScriptedLeader, follower: Follower
 ) -> None:
