@@ -54,7 +54,7 @@ from tailrace.storage.cleaner.worker import (
     LogCleaner,
     Throttle,
 )
-from tailrace.storage.config import LogConfig, log_config
+from tailrace.storage.config import LogConfig, log_config, stored_log_config
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import (
     LogManager,
@@ -515,7 +515,9 @@ class RunningBroker:
     def log_config(self, name: str) -> LogConfig | None:
         """The settings of a topic's logs; None: there is no such topic."""
         topic = self.cluster.image.topics.get(name)
-        return None if topic is None else log_config(topic.configs, self.cluster.defaults.configs)
+        if topic is None:
+            return None
+        return stored_log_config(topic.configs, self.cluster.defaults.configs)
 
     def _use(self, config: BrokerConfig) -> None:
         """Use other settings, of those that change while the broker runs."""

@@ -21,7 +21,7 @@ from tailrace.errors import StorageError
 from tailrace.model import TopicPartition
 from tailrace.replication.replicas import Replicas, directory_of
 from tailrace.runtime.threads import Threads
-from tailrace.storage.config import LogConfig, log_config
+from tailrace.storage.config import LogConfig, stored_log_config
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import LogManager
 from tailrace.values import dataclass
@@ -72,7 +72,7 @@ class Loading:
         queues: dict[DirectoryLogs | None, list[_QueuedPartition]] = {}
         is_shared = node_id is not None
         for topic in cluster.image.topics.values():
-            config = log_config(topic.configs, cluster.defaults.configs)
+            config = stored_log_config(topic.configs, cluster.defaults.configs)
             states = cluster.metadata.topics[topic.topic_id].partitions if is_shared else {}
             for number in topic.partitions:
                 if is_shared and node_id not in states[number].replicas:
@@ -135,7 +135,7 @@ class Loading:
             # they change, none can be missed.
             topic = cluster.image.topics[one.partition.topic]
             if topic is not one.topic:
-                log.config = log_config(topic.configs, cluster.defaults.configs)
+                log.config = stored_log_config(topic.configs, cluster.defaults.configs)
             self._replicas.add(log)
             self._done_count += 1
             self._done_bytes += log.size

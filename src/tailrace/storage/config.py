@@ -355,6 +355,18 @@ def log_config(given: Mapping[str, str], defaults: Mapping[str, str] | None = No
     return parse(tuple(given.items()), tuple((defaults or {}).items()))
 
 
+def stored_log_config(given: Mapping[str, str], defaults: Mapping[str, str]) -> LogConfig:
+    """The typed settings, as `log_config`, of a topic that exists; each is usable by itself."""
+    try:
+        return log_config(given, defaults)
+    except ConfigError:
+        # Who has checked a topic's settings, as another node's controller, need not know the
+        # defaults of this broker, and these may change. As in Kafka the longer lag counts then:
+        # nothing is compacted before.
+        low = {**defaults, **given}["min.compaction.lag.ms"]
+        return log_config({**given, "max.compaction.lag.ms": low}, defaults)
+
+
 def _is_small(given: Mapping[str, str]) -> bool:
     """Whether settings may be kept: a client may send some of many megabytes."""
     return sum(map(len, given.values())) <= KEPT_CHARACTERS_MAX

@@ -78,6 +78,20 @@ async def test_a_topic_that_goes_while_its_logs_are_made_is_not_followed(
         assert "fetch_refused" not in caplog.text
 
 
+async def test_a_topic_whose_settings_contradict_the_broker_s_own_is_served(
+    outside: Outside,
+) -> None:
+    """The controllers have taken them, and do not know this broker's defaults."""
+    own = {"log.cleaner.min.compaction.lag.ms": "1000"}
+    async with running_cluster(outside) as cluster:
+        await cluster.start(1, own)
+        cluster.controller.add_topic("t", assignments=[[1]], configs={"max.compaction.lag.ms": "5"})
+        await cluster.until(lambda: cluster.end(1) == 0)
+        await cluster.stop(1)
+        broker = await cluster.start(1, own)
+        assert broker.replicas.find_replica(T_0).log.config.max_compaction_lag_ms == 1000
+
+
 async def test_a_directory_that_refuses_a_deletion_goes_alone(outside: Outside) -> None:
     """The broker serves on with the others."""
     async with running_cluster(outside, 2) as cluster:

@@ -5,7 +5,13 @@ import pytest
 from tailrace.broker.config import broker_config
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError
-from tailrace.storage.config import INDEX_BYTES_MIN, TOPIC_SETTINGS, log_config, usable_configs
+from tailrace.storage.config import (
+    INDEX_BYTES_MIN,
+    TOPIC_SETTINGS,
+    log_config,
+    stored_log_config,
+    usable_configs,
+)
 
 KAFKA_DEFAULTS = {
     "cleanup.policy": "delete",
@@ -133,6 +139,22 @@ def test_a_lag_of_all_time_is_allowed() -> None:
     """An adopted topic has it: compacted by name, and nothing of it goes."""
     config = log_config({"cleanup.policy": "compact", "min.compaction.lag.ms": str(INT64_MAX)})
     assert config.min_compaction_lag_ms == config.max_compaction_lag_ms
+
+
+@pytest.mark.parametrize(
+    ("given", "defaults"),
+    [
+        ({"max.compaction.lag.ms": "5"}, {"min.compaction.lag.ms": "9"}),
+        ({"min.compaction.lag.ms": "9"}, {"max.compaction.lag.ms": "5"}),
+        ({}, {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "5"}),
+    ],
+)
+def test_stored_settings_that_contradict_the_defaults_are_no_error(
+    given: dict[str, str], defaults: dict[str, str]
+) -> None:
+    """Who has stored them does not know this broker's defaults; the longer lag counts."""
+    config = stored_log_config(given, defaults)
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (9, 9)
 
 
 @pytest.mark.parametrize(
