@@ -727,7 +727,7 @@ class _Fetcher:
         error: OSError | None = None
         home = self._shared.logs.home_of(partition.log)
         # Also as a leader, which it may have become when the cut ends.
-        partition.takes_appends.clear()
+        partition.hold_appends()
         self._uncheckpointed.setdefault(home, []).append(partition)
         while True:
             try:

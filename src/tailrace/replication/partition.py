@@ -152,15 +152,27 @@ class Partition:
         """Changes when records become readable, for consumers or for followers, and when the role
         ends: on anything that a waiting request may wait for."""
         self.takes_appends = asyncio.Event()
-        """Not set for the short time in which a move completes; appends wait for it."""
+        """Not set for the short time in which a move or a cut completes; appends wait for it."""
         self.takes_appends.set()
+        self._hold_count = 0
+        """Calls of `hold_appends` without their `take_appends`."""
         self.on_free: Callable[[Partition], None] = lambda _: None
         """Called when it takes appends again."""
 
+    def hold_appends(self) -> None:
+        """Have appends wait for the end of a cut or a move, until a call of `take_appends`."""
+        self._hold_count += 1
+        self.takes_appends.clear()
+
     def take_appends(self) -> None:
-        """Take appends again, after a cut or a move."""
-        self.takes_appends.set()
-        self.on_free(self)
+        """End one hold, and take appends again if it was the last one."""
+        # A cut and a move may overlap: the end of a move must not let records in while the
+        # checkpoints from before the cut are on the device.
+        self._hold_count -= 1
+        assert self._hold_count >= 0
+        if not self._hold_count:
+            self.takes_appends.set()
+            self.on_free(self)
 
     # -- roles --------------------------------------------------------------------------------
 

@@ -283,12 +283,11 @@ class Replicas:
         """Appends to the partition wait, in their order, until the block ends."""
         partition = self._partitions[name]
         self.held.add(name)
-        partition.takes_appends.clear()
+        partition.hold_appends()
         try:
             yield
         finally:
-            self.held.discard(name)
-            partition.takes_appends.set()
+            partition.take_appends()
 
     async def wait_until_free(self, name: TopicPartition) -> None:
         """Wait until a partition takes appends; returns at once if it is not held or unknown."""

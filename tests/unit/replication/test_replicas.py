@@ -210,11 +210,28 @@ async def test_a_leader_takes_appends_when_its_cut_is_on_the_device(outside: Out
     cluster.assign(SECOND)
     await cluster.replicas.new_logs.wait_for(FIRST)
     partition = cluster.replicas.find_replica(FIRST)
-    partition.takes_appends.clear()
+    partition.hold_appends()
     assert FIRST not in cluster.replicas.held
     cluster.assign(ME)
     assert FIRST in cluster.replicas.held
     partition.take_appends()
+    assert FIRST not in cluster.replicas.held
+
+
+async def test_the_end_of_a_move_does_not_end_the_wait_for_a_cut(outside: Outside) -> None:
+    """Nothing is appended before the checkpoints of the cut, nor while the last records move."""
+    cluster = Cluster(outside)
+    cluster.assign(SECOND)
+    await cluster.replicas.new_logs.wait_for(FIRST)
+    partition = cluster.replicas.find_replica(FIRST)
+    partition.hold_appends()
+    with cluster.replicas.holding(FIRST):
+        assert FIRST in cluster.replicas.held
+    assert not partition.takes_appends.is_set()
+    with cluster.replicas.holding(FIRST):
+        partition.take_appends()
+        assert not partition.takes_appends.is_set()
+    assert partition.takes_appends.is_set()
     assert FIRST not in cluster.replicas.held
 
 
