@@ -329,7 +329,8 @@ class _Fetcher:
         self._uncheckpointed: dict[DirectoryLogs, list[Partition]] = {}
         """Partitions whose logs were cut; they take no appends before the checkpoints are there."""
         self._woken = Signal()
-        self._is_unreachable = False
+        self._unreachable: type[TailraceError] | None = None
+        """The class of the error that the last request has ended with; None: it was answered."""
 
     # -- which partitions ---------------------------------------------------------------------
 
@@ -397,9 +398,9 @@ class _Fetcher:
         self._end_delays()
         if self.active:
             is_answered = await self._fetch(peers)
-            if self._is_unreachable:
+            if self._unreachable is not None:
                 logger.info("leader_reachable leader=%s", self.node)
-                self._is_unreachable = False
+                self._unreachable = None
             return is_answered
         due = next(iter(self.delayed.values()), self._now() + _IDLE_S)
         if self._uncheckpointed:
@@ -414,10 +415,11 @@ class _Fetcher:
         except TailraceError as error:
             self._shared.totals.errors += 1
             self._begin_session()
-            # Once: a broker may be down for hours.
-            if not self._is_unreachable:
+            # Once for a kind of reason: a broker may be down for hours, and come back in a version
+            # that this one cannot follow.
+            if type(error) is not self._unreachable:
                 logger.warning("leader_unreachable leader=%s reason=%s", self.node, error)
-            self._is_unreachable = True
+            self._unreachable = type(error)
             return False
         except Exception:
             # The others would be left without their leader's records for want of one check here:
