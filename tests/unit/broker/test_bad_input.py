@@ -10,14 +10,22 @@ from contextlib import contextmanager
 import pytest
 
 from tailrace.broker.broker import RunningBroker
+from tailrace.broker.following import REFUSALS_MAX
 from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    PartitionData,
+)
 from tailrace.testing import Outside
 from tailrace.testing.controller import FIRST_ID, ScriptedController
+from tailrace.values import replace
 from tests.unit.broker.brokers import batch, fetch, fetch_request, produce
 from tests.unit.broker.clusters import T_0, Cluster, running_cluster
 from tests.unit.broker.hostile import GARBAGE, HostileNode
+from tests.unit.broker.leaders import Follower, ScriptedLeader, id_of
 from tests.unit.storage.builders import values
 
 MEMORY_MAX = 40 << 20
@@ -89,6 +97,33 @@ async def test_a_follower_serves_on_whatever_its_leader_answers(
         answer = await produce(cluster.peer(2), "t", batch(b"b"))
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 1)
         hostile.close()
+
+
+@pytest.mark.parametrize("end", [(0, 2), (0, 1 << 40), (9, 2)])
+async def test_a_leader_whose_log_does_not_differ_is_not_asked_for_ever(
+    outside: Outside, end: tuple[int, int]
+) -> None:
+    """Nothing is cut, and so the same is answered again: after three times that is an error."""
+    leader, follower = ScriptedLeader(outside), Follower(outside)
+    leader.lead()
+    leader.write(b"a", b"b")
+    follower.write(b"a", b"b")
+    part = PartitionData(
+        partition_index=0,
+        error_code=0,
+        high_watermark=0,
+        diverging_epoch=EpochEndOffset(epoch=end[0], end_offset=end[1]),
+        records=b"",
+    )
+    topic = FetchableTopicResponse(topic_id=id_of("flights"), partitions=(part,))
+    leader.spoil = lambda _, answer: replace(answer, responses=(topic,))
+    follower.follow(leader)
+    await outside.pass_time(10)
+    assert len(leader.requests) == REFUSALS_MAX
+    assert follower.log().end_offset == 2
+    assert follower.following.statistics().failed_count == 1
+    await follower.following.close()
+    await leader.close()
 
 
 @pytest.mark.parametrize("versions", [(4, 12), (19, 25)])

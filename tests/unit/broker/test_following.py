@@ -7,17 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace.broker.following import REFUSALS_MAX
 from tailrace.broker.schedule import Housekeeping
 from tailrace.client.nodes import Node
 from tailrace.model import LeaderEpoch
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import (
     EpochEndOffset,
-    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
-    PartitionData,
 )
 from tailrace.replication.waiting import Signal
 from tailrace.storage.cleaner.passes import CleaningAbortedError
@@ -338,29 +335,6 @@ async def test_epochs_that_the_follower_lacks_are_approached_step_by_step(
     follower.follow(leader, epoch=3)
     await outside.pass_time(SOON_S)
     assert content(follower.log()) == content(leader.logs[place()])
-
-
-@pytest.mark.parametrize("end", [(0, 2), (0, 1 << 40), (9, 2)])
-async def test_a_leader_whose_log_does_not_differ_is_not_asked_for_ever(
-    outside: Outside, leader: ScriptedLeader, follower: Follower, end: tuple[int, int]
-) -> None:
-    """Nothing is cut, and so the same is answered again: after three times that is an error."""
-    leader.write(b"a", b"b")
-    follower.write(b"a", b"b")
-    part = PartitionData(
-        partition_index=0,
-        error_code=0,
-        high_watermark=0,
-        diverging_epoch=EpochEndOffset(epoch=end[0], end_offset=end[1]),
-        records=b"",
-    )
-    topic = FetchableTopicResponse(topic_id=id_of("flights"), partitions=(part,))
-    leader.spoil = lambda _, answer: replace(answer, responses=(topic,))
-    follower.follow(leader)
-    await outside.pass_time(10)
-    assert len(leader.requests) == REFUSALS_MAX
-    assert follower.log().end_offset == 2
-    assert follower.following.statistics().failed_count == 1
 
 
 async def test_an_answer_with_a_diverging_epoch_has_no_records_or_watermark(
