@@ -1,8 +1,8 @@
 """Fuzz what a broker makes of the answers of controllers and of other brokers.
 
-Answers to its own requests, with any content: whoever has asked goes on, ends or says so, and what
-it knows then is possible. That the bytes of an answer decode is fuzzed with the protocol, answers
-to followers with appends, and those with the metadata log in `observer_targets`.
+Answers to its own requests, with any content: the part that has asked continues, ends or gets an
+error, and its state is possible then. Other targets have the decoders (`protocol_targets`), answers
+to followers (`append_targets`) and those with the metadata log (`observer_targets`).
 """
 
 import asyncio
@@ -63,6 +63,10 @@ GOOD: dict[type[Message], Message] = {
 }
 
 
+async def _nothing() -> None:
+    """Take a turn of the loop."""
+
+
 class Channel:
     """Gives one answer to each request of its kind, and good ones to others."""
 
@@ -70,7 +74,8 @@ class Channel:
         self._answer = answer
 
     async def ask(self, _: Message, kind: type[Message], **_limits: object) -> Message:
-        await asyncio.sleep(0.001)
+        # In a later turn, as an answer from a socket.
+        await asyncio.wait([asyncio.ensure_future(_nothing())])
         return self._answer if isinstance(self._answer, kind) else GOOD[kind]
 
 

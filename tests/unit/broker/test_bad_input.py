@@ -1,4 +1,4 @@
-"""What a broker of a cluster makes of controllers and brokers that answer what nobody should.
+"""A broker of a cluster against controllers and brokers whose answers cannot be right.
 
 docs/cluster.md lists the cases, and where the tests of the others are.
 """

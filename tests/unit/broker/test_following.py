@@ -31,7 +31,6 @@ from tests.unit.broker.leaders import (
     place,
 )
 from tests.unit.storage.builders import NOW, batch
-from tests.unit.storage.test_manager import offsets_in
 from tests.unit.storage.transactional import replicated
 
 BACKOFF_S = 1.0
@@ -228,17 +227,6 @@ async def test_the_end_waits_for_no_answer(
     leader.write(b"a")
     await outside.pass_time(5)
     assert (len(leader.requests), follower.log().end_offset) == (count, 0)
-
-
-async def test_nothing_is_followed_after_the_end(
-    outside: Outside, leader: ScriptedLeader, follower: Follower
-) -> None:
-    """As a partition whose log is made while the broker stops: its files are closed next."""
-    leader.write(b"a")
-    await follower.following.close()
-    follower.follow(leader)
-    await outside.pass_time(5)
-    assert (leader.requests, follower.log().end_offset) == ([], 0)
 
 
 async def test_following_in_the_same_epoch_changes_nothing(
@@ -964,24 +952,6 @@ async def test_a_step_that_fails_unexpectedly_is_logged_and_tried_again(
     assert caplog.text.count("a defect") == 1
     assert content(follower.log()) == content(leader.logs[place()])
     assert follower.partition().takes_appends.is_set()
-
-
-async def test_what_comes_after_a_cut_is_not_taken_for_cleaned(
-    outside: Outside, leader: ScriptedLeader, follower: Follower
-) -> None:
-    """Else an old value below the old cleaner offset would be back when its tombstone goes."""
-    follower.partition(cleanup_policy="compact")
-    leader.write(b"a")
-    leader.lead(epoch=1)
-    leader.write(*(b"new" for _ in range(9)))
-    follower.write(b"a", *(b"lost" for _ in range(9)))
-    offsets = follower.manager.directories[0].offsets
-    offsets.note_cleaned(place(), 8)
-    follower.follow(leader, epoch=1)
-    await outside.pass_time(SOON_S)
-    assert follower.log().end_offset == 10
-    assert offsets.cleaner_offset(place()) == 1
-    assert offsets_in(outside.files, "data/cleaner-offset-checkpoint") == {"flights 0": 1}
 
 
 async def test_a_partition_that_leads_meanwhile_is_cut_no_further(

@@ -152,7 +152,7 @@ def test_a_lag_of_all_time_is_allowed() -> None:
 def test_stored_settings_that_contradict_the_defaults_are_no_error(
     given: dict[str, str], defaults: dict[str, str]
 ) -> None:
-    """Who has stored them does not know this broker's defaults; the longer lag counts."""
+    """Another node has stored them without this broker's defaults; the longer lag counts."""
     config = stored_log_config(given, defaults)
     assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (9, 9)
 

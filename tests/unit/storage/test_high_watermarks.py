@@ -65,7 +65,7 @@ def test_without_a_checkpoint_nothing_is_committed(log_start: int) -> None:
 
 @pytest.mark.parametrize("name", [names.HIGH_WATERMARKS, names.CLEANER_OFFSETS])
 def test_a_checkpoint_above_the_log_is_lowered_on_the_device(name: str) -> None:
-    """What comes next is not committed, and not cleaned; a refusal is an error of this start."""
+    """Later records are not committed, and not cleaned; a refusal is an error of this start."""
     files = stopped(log_end=5, high_watermark=5)
     files.open(f"data/{name}", create=True).close()
     files.overwrite(f"data/{name}", b"0\n1\nflights 0 9\n")

@@ -342,7 +342,7 @@ async def test_a_lost_registration_is_made_again(
 async def test_a_registration_that_never_counts_is_made_at_the_pace_of_heartbeats(
     outside: Outside,
 ) -> None:
-    """As by controllers that contradict each other: not as fast as they answer."""
+    """Controllers that contradict each other are not asked as fast as they answer."""
     async with scene(outside) as on:
         await on.run()
         lost = BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
