@@ -26,7 +26,11 @@ from tailrace.errors import (
 from tailrace.handlers import services
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import UnsupportedMagicError
-from tailrace.replication.follower_log import EarlyBatchError, MisplacedAnswerError
+from tailrace.replication.follower_log import (
+    EarlyBatchError,
+    MisplacedAnswerError,
+    UnfoundedCutError,
+)
 from tailrace.storage.cleaner.rewrite import CleaningAbortedError, SegmentOverflowError
 
 ROOMS = (tailrace.storage, tailrace.records, tailrace.cluster, tailrace.replication)
@@ -39,7 +43,8 @@ NOT_MET = {
     # `plan_append` answers it as InvalidRecordError.
     UnsupportedMagicError,
     # Followers and observers ask again, or end.
-    EarlyBatchError, MisplacedAnswerError, LeaderContradictionError, DivergedError,
+    EarlyBatchError, MisplacedAnswerError, UnfoundedCutError, LeaderContradictionError,
+    DivergedError,
     # Has the code with it, and no handler meets it: it is the scripted controller's.
     RefusedError,
 }  # fmt: skip
