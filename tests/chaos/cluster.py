@@ -61,7 +61,9 @@ _REPLICATED: Final = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
-    "broker.heartbeat.interval.ms": "500",
+    # A request to the controller may take as long: half a second was not enough on a machine with a
+    # load of thirty.
+    "broker.heartbeat.interval.ms": "1000",
     # Below the session, so that a follower that is cut off from its leader alone leaves in time for
     # producers to be answered.
     "replica.lag.time.max.ms": "3000",
@@ -170,13 +172,13 @@ class Cluster:
             self.counts["broker killed"] += 1
             broker.kill()
             self._wait(chance)
-            broker.start()
+            self._start(broker)
 
         def stop(chance: Random) -> None:
             self.counts["broker stopped in order"] += 1
             broker.stop()
             self._wait(chance)
-            broker.start()
+            self._start(broker)
 
         def pause(chance: Random) -> None:
             self.counts["broker paused"] += 1
@@ -187,6 +189,18 @@ class Cluster:
             self._clocks[number].set(chance.uniform(-JUMP_SECONDS_MAX, JUMP_SECONDS_MAX))
 
         return [kill, kill, stop, pause, *([jump] if number in self._clocks else [])]
+
+    def _start(self, broker: Killable) -> None:
+        """Start a broker, and again if it has ended because no controller was there for long."""
+        while True:
+            try:
+                broker.start()
+            except TailraceError:
+                if self._over.is_set():
+                    raise  # All is healed: now it has to come back.
+                self.counts["broker not started without a controller"] += 1
+            else:
+                return
 
     def _kill_controller(self, chance: Random) -> None:
         self.counts["controller killed"] += 1
