@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -12,7 +13,7 @@ import (
 type franz struct{}
 
 func (franz) produce(bootstrap, topic string, count int) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.DefaultProduceTopic(topic))
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.DefaultProduceTopic(topic))
 	if err != nil {
 		return err
 	}
@@ -28,7 +29,7 @@ func (franz) produce(bootstrap, topic string, count int) error {
 
 func member(bootstrap, topic, group string) []kgo.Opt {
 	return []kgo.Opt{
-		kgo.SeedBrokers(bootstrap),
+		kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
 		kgo.ConsumerGroup(group),
 		kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -105,7 +106,7 @@ func (franz) transform(bootstrap, from, to, group string) error {
 
 func (franz) transact(bootstrap, topic string, count int) error {
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(bootstrap),
+		kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
 		kgo.TransactionalID(topic),
 		kgo.DefaultProduceTopic(topic),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 5 * time.Millisecond }),

@@ -5,7 +5,7 @@ const IDLE_MS = 3000; // without a record for so long, a reader has read everyth
 const PATIENCE_MS = 30000;
 
 const [command, bootstrap, ...rest] = process.argv.slice(2);
-const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING });
+const kafka = new Kafka({ brokers: bootstrap.split(","), logLevel: logLevel.NOTHING });
 const createPartitioner = Partitioners.DefaultPartitioner;
 
 async function produce(topic, count) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -24,7 +25,7 @@ func settings() *sarama.Config {
 }
 
 func (saramaClient) produce(bootstrap, topic string, count int) error {
-	producer, err := sarama.NewSyncProducer([]string{bootstrap}, settings())
+	producer, err := sarama.NewSyncProducer(strings.Split(bootstrap, ","), settings())
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,7 @@ func join(
 	bootstrap, topic, group string, patience time.Duration,
 	take func(sarama.ConsumerGroupSession, []*sarama.ConsumerMessage) error,
 ) error {
-	consumer, err := sarama.NewConsumerGroup([]string{bootstrap}, group, settings())
+	consumer, err := sarama.NewConsumerGroup(strings.Split(bootstrap, ","), group, settings())
 	if err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func (saramaClient) consume(bootstrap, topic, group string, patience time.Durati
 func (saramaClient) transform(bootstrap, from, to, group string) error {
 	config := settings()
 	config.Producer.Transaction.ID = group
-	producer, err := sarama.NewSyncProducer([]string{bootstrap}, config)
+	producer, err := sarama.NewSyncProducer(strings.Split(bootstrap, ","), config)
 	if err != nil {
 		return err
 	}
@@ -164,7 +165,7 @@ func (saramaClient) transact(bootstrap, topic string, count int) error {
 	config := settings()
 	config.Producer.Transaction.ID = topic
 	config.Producer.Transaction.Retry.Backoff = 5 * time.Millisecond
-	producer, err := sarama.NewSyncProducer([]string{bootstrap}, config)
+	producer, err := sarama.NewSyncProducer(strings.Split(bootstrap, ","), config)
 	if err != nil {
 		return err
 	}
