@@ -1,7 +1,8 @@
 """A network in memory: connections can be slow, delayed, cut, or deliver one byte at a time.
 
 As on a real network, bytes become readable in a later turn of the loop than the one that sent them;
-`delay_s` adds virtual time.
+`delay_s` adds virtual time, of all connections or of one. Whatever they are set to, the bytes of a
+connection keep their order; those of two connections need not.
 """
 
 import asyncio
@@ -26,6 +27,10 @@ class MemorySocket:
     def __init__(self, network: "MemoryNetwork", peer: str) -> None:
         self.loses_sends = False
         """Whether sent bytes are accepted and never arrive."""
+        self.delay_s = 0.0
+        """Virtual seconds that what this end sends takes longer than by the network's delay."""
+        self._arrives_at = 0.0
+        """When the last bytes of this end arrive."""
         self._network = network
         self._peer = peer
         self._other: MemorySocket | None = None
@@ -109,7 +114,7 @@ class MemorySocket:
         """Deliver the held bytes in order, and stop holding."""
         held, self._held = self._held or [], None
         for arrive in held:
-            self._network.carry(arrive)
+            self._carry(arrive)
 
     def cut(self) -> None:
         """Break the connection on both ends at once; undelivered bytes are lost."""
@@ -137,7 +142,10 @@ class MemorySocket:
 
     def _carry(self, arrive: Callable[[], None]) -> None:
         if self._held is None:
-            self._network.carry(arrive)
+            # A shorter delay must not let bytes overtake those that were sent before.
+            self._arrives_at = self._network.carry(
+                arrive, delay_s=self.delay_s, earliest=self._arrives_at
+            )
         else:
             self._held.append(arrive)
 
@@ -295,16 +303,19 @@ class MemoryNetwork:
             listener.accepted(theirs)
         return ours
 
-    def carry(self, arrive: Callable[[], None]) -> None:
-        """Call `arrive` after the network's delay.
+    def carry(
+        self, arrive: Callable[[], None], *, delay_s: float = 0.0, earliest: float = 0.0
+    ) -> float:
+        """Call `arrive` after the network's delay and `delay_s`, and not before `earliest`.
 
         Calls that are due at the same time keep their order, which the loop's timers do not
-        guarantee.
+        guarantee. Returns when it is due, as the time of the loop.
         """
         loop = asyncio.get_running_loop()
-        at = loop.time() + self.delay_s
+        at = max(loop.time() + self.delay_s + delay_s, earliest)
         heapq.heappush(self._under_way, (at, next(self._numbers), arrive))
         loop.call_at(at, self._arrive)
+        return at
 
     def _arrive(self) -> None:
         heapq.heappop(self._under_way)[2]()

@@ -1,0 +1,275 @@
+"""The machines of a simulated cluster: processes, disks, clocks, and the links between them.
+
+    Link       the connections between two nodes: held, half held, cut
+    Machine    one broker's disk and clock, which outlive its processes
+
+Invariant: bytes of a connection keep their order, as on a real network, and what a process has
+written is there after a kill. Only a loss of power takes what was not synced.
+"""
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from tailrace.broker.config import broker_config
+from tailrace.broker.start import start_broker
+from tailrace.errors import TailraceError
+from tailrace.runtime.network import AcceptedSocket, Socket
+from tailrace.runtime.system import Runtime
+from tailrace.testing import DiskFault, MemoryFiles, MemoryNetwork, MemorySocket, VirtualClock
+from tailrace.testing.network import MemoryListener
+from tailrace.testing.outside import InlineThreads
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import RunningBroker
+
+BROKERS: Final = (1, 2, 3)
+CONTROLLER: Final = 100
+CLIENTS: Final = 200
+"""With `CONTROLLER` the nodes that are no brokers."""
+FIRST_PORT: Final = 30_000
+
+
+class Link:
+    """The connections between two nodes, in whichever direction they were opened."""
+
+    def __init__(self, one: int, other: int) -> None:
+        self.silent: frozenset[int] = frozenset()
+        """The nodes whose bytes do not arrive at the other."""
+        self._nodes = (one, other)
+        self._opened: list[tuple[int, MemorySocket]] = []
+
+    def add(self, opener: int, socket: MemorySocket) -> None:
+        """A connection that a node has opened."""
+        self._opened.append((opener, socket))
+        self._apply()
+
+    def hold(self, senders: Iterable[int] | None = None) -> None:
+        """Let nothing through from now on, of both nodes or of one; nobody notices."""
+        self.silent |= frozenset(self._nodes if senders is None else senders)
+        self._apply()
+
+    def release(self) -> None:
+        """Let through what was held, and all that comes."""
+        self.silent = frozenset()
+        for opener, socket in self._opened:
+            # A client that has closed meanwhile gives up what it has sent. Else a commit of offsets
+            # that was repeated since would come once more, hours later, and nobody could tell.
+            if opener == CLIENTS and socket._is_closed and socket._held:
+                del socket._held[:-1]
+        self._apply()
+
+    def cut(self) -> None:
+        """Break every connection; both ends notice, and may connect again."""
+        for _, socket in self._opened:
+            socket.cut()
+        self._opened.clear()
+
+    def _apply(self) -> None:
+        one, other = self._nodes
+        for opener, socket in self._opened:
+            ends = {opener: socket, (other if opener == one else one): socket._other}
+            for node, end in ends.items():
+                if end is not None and node in self.silent:
+                    end.hold()
+                elif end is not None and end._held is not None:
+                    end.release()
+
+
+class NodeNetwork:
+    """The network as one process has it: who it talks with is known by ports."""
+
+    def __init__(
+        self,
+        network: MemoryNetwork,
+        node: int,
+        *,
+        link: Callable[[int, int], Link],
+        delay: Callable[[], float],
+    ) -> None:
+        """`link` finds the connections of two nodes; `delay` is asked for each new connection."""
+        self._network = network
+        self._node = node
+        self._link = link
+        self._delay = delay
+        self._sockets: list[MemorySocket] = []
+        self._is_gone = False
+
+    def listen(
+        self, host: str, port: int, accepted: Callable[[AcceptedSocket], None]
+    ) -> MemoryListener:
+        """Open a port of this node."""
+        return self._network.listen(host, port, accepted)
+
+    def connect(
+        self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
+    ) -> Callable[[], None]:
+        """Connect to another node, unless nothing gets through to it."""
+        other = port - FIRST_PORT if port - FIRST_PORT in BROKERS else CONTROLLER
+        if other == self._node:
+            # A coordinator asks a leader that is itself: no fault is between them.
+            return self._network.connect(host, port, done, first=first)
+        link = self._link(self._node, other)
+        if link.silent or self._is_gone:
+            return lambda: None
+
+        def opened(found: Socket | OSError) -> None:
+            if isinstance(found, MemorySocket):
+                self._sockets.append(found)
+                # Each way for itself, so that what is sent first on one connection may come last.
+                found.delay_s = self._delay()
+                if found._other is not None:
+                    found._other.delay_s = self._delay()
+                link.add(self._node, found)
+            done(found)
+
+        return self._network.connect(host, port, opened, first=first)
+
+    def run_beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Work on the network of all."""
+        self._network.run_beside(work, done)
+
+    def go(self) -> None:
+        """End as the network of a process that was killed: what has not arrived never does."""
+        self._is_gone = True
+        for each in self._sockets:
+            each.cut()
+
+
+class MachineClock:
+    """A machine's time of day, which may be set; durations are those of all."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.ahead_ms = 0
+        """Milliseconds by which it is ahead of the true time."""
+        self._clock = clock
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC, as this machine believes."""
+        return self._clock.now_ms() + self.ahead_ms
+
+    def monotonic_s(self) -> float:
+        """Seconds since an arbitrary moment."""
+        return self._clock.monotonic_s()
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass, for all machines."""
+        self._clock.pause(seconds)
+
+
+class Machine:
+    """One broker's machine: its disk outlives its processes."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        *,
+        settings: Mapping[str, str],
+        clock: VirtualClock,
+        network: NodeNetwork,
+        chance: random.Random,
+        note: Callable[[str], None],
+    ) -> None:
+        self.broker: RunningBroker | None = None
+        self.files = MemoryFiles()
+        self.clock = MachineClock(clock)
+        self.threads = InlineThreads()
+        self._config = broker_config(
+            {
+                "process.roles": "broker",
+                "node.id": str(broker_id),
+                "log.dirs": "data",
+                "listeners": f"memory:{FIRST_PORT + broker_id}",
+                **settings,
+            }
+        )
+        self._note = note
+        self._network = network
+        self._chance = chance
+        self._changing: asyncio.Task[None] | None = None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether its broker has started, does not stop, and can write."""
+        return (
+            self.broker is not None
+            and self._changing is None
+            and not self.broker.failed.is_set()
+            and not self.is_full
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its disk takes no more bytes."""
+        return bool(self.files.faults)
+
+    def start(self) -> None:
+        """Begin to start a broker, if there is none that works."""
+        if self._changing is None and (self.broker is None or self.broker.failed.is_set()):
+            self._changing = asyncio.ensure_future(self._start())
+
+    async def _start(self) -> None:
+        runtime = Runtime(
+            clock=self.clock,
+            files=self.files,
+            network=self._network,
+            threads=self.threads,
+            chance=random.Random(self._chance.getrandbits(64)),
+        )
+        try:
+            if self.broker is not None:
+                # It has lost its directory, and an operator starts it again.
+                broker, self.broker = self.broker, None
+                with suppress(OSError):
+                    await broker.stop()
+            # Controllers that cannot be reached and a full disk end a start; he tries again.
+            try:
+                self.broker = await start_broker(self._config, runtime)
+            except (TailraceError, OSError) as error:
+                self._note(f"a broker does not start: {error}")
+        finally:
+            self._changing = None
+
+    def stop(self) -> None:
+        """Begin to stop the broker in order."""
+        if self.broker is not None and self._changing is None:
+            self._changing = asyncio.ensure_future(self._stop())
+
+    async def _stop(self) -> None:
+        assert self.broker is not None
+        try:
+            with suppress(OSError):
+                await self.broker.stop()
+        finally:
+            self.broker = self._changing = None
+
+    async def rest(self) -> None:
+        """Wait until it has started or stopped."""
+        if self._changing is not None:
+            await asyncio.gather(self._changing, return_exceptions=True)
+
+    def kill(self, *, loses_power: bool) -> None:
+        """End the process; with the power, what was not synced may be lost."""
+        if self.broker is None or self._changing is not None:
+            return
+        self.broker.kill()
+        self.broker = None
+        chance = random.Random(self._chance.getrandbits(64))
+        faults = self.files.faults
+        self.files = self.files.crash(keep_unsynced=not loses_power, chance=chance)
+        self.files.faults = faults
+
+    def fill(self) -> None:
+        """Let the disk take no more bytes, wherever they belong."""
+        partial = self._chance.choice([0, 10, 1000])
+        self.files.faults = [
+            DiskFault(operation="write", error=errno.ENOSPC, partial_bytes=partial),
+            DiskFault(operation="open", error=errno.ENOSPC),
+        ]
+
+    def make_room(self) -> None:
+        """Let the disk take bytes again."""
+        self.files.faults = []
