@@ -155,8 +155,10 @@ async def _read(reading: "_Reading") -> FetchResponse:
         # In the order of the session: who had records last comes last, when the bytes may be used
         # up (KIP-74).
         for part in reading.unread:
-            await reading.read_or_wait(part)
-            await slices.turn()
+            if not (reading.follower_id is not None and reading.has_no_news(part)):
+                await reading.read_or_wait(part)
+            if slices.is_over:
+                await slices.rest()
         # A request with max_wait_ms 0 is answered with what is there, however little.
         is_in_time = reading.wait_ms > 0
         while is_in_time and not reading.is_enough:
@@ -203,7 +205,7 @@ class _Reading:
         if replica_id == CONSUMER:
             replica_id = request.replica_state.replica_id
         is_consumer = replica_id == CONSUMER
-        self._follower_id = None if is_consumer or replica_id < 0 else replica_id
+        self.follower_id = None if is_consumer or replica_id < 0 else replica_id
         """The broker that asks as a follower; None: no broker does."""
         self._needs_leader = version < ANY_REPLICA_SINCE if is_consumer else replica_id >= 0
         """Whether only the leader of a partition may answer."""
@@ -215,6 +217,8 @@ class _Reading:
         self._bytes_max = min(max(request.max_bytes, 0), services.fetch_bytes_max)
         self._size = 0
         """Bytes of records in all answers together."""
+        self._has_parts = False
+        """Whether a partition was read, or has no news."""
         self._is_urgent = False
         """Whether an answer has an error, or a log that has to be cut."""
         self._parts: dict[Watched, _RequestedPartition] = {}
@@ -227,7 +231,7 @@ class _Reading:
         # Never wait for more bytes than the response may have.
         bytes_min = min(self._request.min_bytes, self._bytes_max)
         # Nothing to read is enough too: Kafka answers a request without partitions at once.
-        return self._is_urgent or self._size >= bytes_min or not self.answered
+        return self._is_urgent or self._size >= bytes_min or not self._has_parts
 
     def answer_or_none(self, now_s: float) -> FetchResponse | None:
         """The response if nothing has to be waited for; else None, and `_read` continues."""
@@ -247,6 +251,8 @@ class _Reading:
     def _read_cached(self) -> bool:
         """Read until a device is needed; returns whether every partition was read."""
         for part in self.unread:
+            if self.follower_id is not None and self.has_no_news(part):
+                continue
             try:
                 with without_waiting:
                     self.read(part)
@@ -311,13 +317,60 @@ class _Reading:
         for watched in self._parts:
             watched.remove(self.signal)
 
+    def has_no_news(self, part: _RequestedPartition) -> bool:
+        """Whether a follower has all of a partition, as its last answer said; its fetch is noted.
+
+        Then nothing is read, and the partition is watched. Most partitions of most clusters are so,
+        and each of their followers asks for them twice a second, which took twice the CPU where
+        `read` made an answer first. It gets all other cases, and all errors.
+        """
+        topic, topic_id, wanted, cached = part.read
+        services = self._services
+        if cached is None or services.replicas.held:
+            return False
+        known = services.find_topic(topic, topic_id)
+        if known is None:
+            return False
+        name = TopicPartition(known.name, wanted.partition)
+        partition = None if services.replicas.is_offline(name) else services.replicas.get(name)
+        if partition is None or partition.leader_epoch != wanted.current_leader_epoch:
+            return False
+        log = partition.log
+        positions = log.positions
+        if (
+            positions.log_end != wanted.fetch_offset
+            or positions.high_watermark != cached.high_watermark
+            or positions.log_start != cached.log_start_offset
+        ):
+            return False
+        last_epoch = LeaderEpoch(wanted.last_fetched_epoch)
+        try:
+            log.check_usable()
+            # KIP-595: with the same last epoch and the same end the logs do not diverge. A leader
+            # has an entry for its epoch before the first record, and its followers have none.
+            if log.epochs.latest != last_epoch:
+                offset = Offset(wanted.fetch_offset)
+                if partition.divergence(offset, last_epoch) is not None:
+                    return False
+            self._note(part, partition, log_end=log.end_offset)
+        except (TailraceError, OSError):
+            part.is_noted = False  # `read` meets the error again, and answers it.
+            return False
+        # It moves with the first fetch that the leader hears of.
+        if positions.high_watermark != cached.high_watermark:
+            return False
+        self._parts[partition.appended] = part
+        partition.appended.add(self.signal)
+        self._has_parts = True
+        return True
+
     def read(self, part: _RequestedPartition) -> None:
         """Read a partition; a partition that was named before is skipped.
 
         Raises:
             _ColdReadError: a device must be read.
         """
-        topic, topic_id, wanted = part.read
+        topic, topic_id, wanted, _ = part.read
         known = self._services.find_topic(topic, topic_id)
         # Looked up at each read: the deletion of a topic ends the wait of a request by this error.
         if known is None:
@@ -358,8 +411,8 @@ class _Reading:
                 is_first_whole=is_first_whole,
                 limit=self._limit,
             )
-            if self._follower_id is not None:
-                found = self._note(part, partition, found, log_end=partition.log.end_offset)
+            if self.follower_id is not None:
+                found = self._noted(part, partition, found, log_end=partition.log.end_offset)
         except BlockingIOError:
             assert partition is not None
             # Without an answer: the partition stays watched, and a worker thread reads it.
@@ -391,12 +444,12 @@ class _Reading:
                 is_first_whole=is_first_whole,
                 limit=self._limit,
             )
-            if self._follower_id is not None:
+            if self.follower_id is not None:
                 # What was read, and what the follower has, are of another log by now: in between
                 # this broker may have followed, cut its log, and led again.
                 partition.check_epoch(epoch)
                 partition.check_leader()
-                found = self._note(part, partition, found, log_end=log_end)
+                found = self._noted(part, partition, found, log_end=log_end)
         except (TailraceError, OSError) as error:
             self._put_urgent(
                 part, self._refused(part.read.wanted, partition.name, error, partition=partition)
@@ -412,7 +465,7 @@ class _Reading:
         Raises:
             NotReplicaError: it is none, or not yet as far as this leader knows.
         """
-        follower_id, leadership = self._follower_id, partition.leadership
+        follower_id, leadership = self.follower_id, partition.leadership
         if follower_id is None or (leadership is not None and follower_id in leadership.followers):
             return
         raise NotReplicaError(
@@ -420,28 +473,32 @@ class _Reading:
             f"{partition.leader_epoch}"
         )
 
-    def _note(
-        self, part: _RequestedPartition, partition: Partition, found: ReadSlice, *, log_end: Offset
-    ) -> ReadSlice:
-        """Note what a follower has, at the first read; the slice with the watermark after that.
+    def _note(self, part: _RequestedPartition, partition: Partition, *, log_end: Offset) -> None:
+        """Note what a follower has, at the first read.
 
         Raises:
             NotLeaderError, NotReplicaError, StaleFollowerError: as `Partition.note_fetch`.
         """
-        assert self._follower_id is not None
+        assert self.follower_id is not None
         # Once for a request, as in Kafka: while it waits the follower gets nothing, and a later
         # time or log end would make it look in sync.
         if not part.is_noted:
             part.is_noted = True
             wanted = part.read.wanted
             partition.note_fetch(
-                self._follower_id,
+                self.follower_id,
                 broker_epoch=self._request.replica_state.replica_epoch,
                 offset=Offset(wanted.fetch_offset),
                 log_start=Offset(wanted.log_start_offset),
                 log_end=log_end,
                 now_ms=elapsed_ms(self._services.clock),
             )
+
+    def _noted(
+        self, part: _RequestedPartition, partition: Partition, found: ReadSlice, *, log_end: Offset
+    ) -> ReadSlice:
+        """Note what a follower has; the slice with the watermark after that; raises as `_note`."""
+        self._note(part, partition, log_end=log_end)
         positions = partition.log.positions
         found = found._replace(
             high_watermark=positions.high_watermark, last_stable_offset=positions.last_stable
@@ -450,7 +507,7 @@ class _Reading:
         if not quota.is_throttled(partition.log) or leadership is None:
             return found
         # After it is noted, as in Kafka: what a throttled follower has already counts.
-        is_held = self._follower_id not in leadership.isr and quota.is_exceeded()
+        is_held = self.follower_id not in leadership.isr and quota.is_exceeded()
         if self._throttled is None:
             self._throttled = {}
         self._throttled[part] = is_held and bool(found.records)
@@ -476,7 +533,7 @@ class _Reading:
         )
 
     async def _wait_for_log(self, part: _RequestedPartition) -> None:
-        topic, topic_id, wanted = part.read
+        topic, topic_id, wanted, _ = part.read
         known = self._services.find_topic(topic, topic_id)
         if known is not None:
             name = TopicPartition(known.name, wanted.partition)
@@ -505,6 +562,7 @@ class _Reading:
     def _put(self, part: _RequestedPartition, answer: PartitionData) -> None:
         if part.answer is None:
             self.answered.append(part)
+        self._has_parts = True
         part.answer = answer
         size = len(answer.records or b"")
         self._size += size - part.size
@@ -568,7 +626,7 @@ class _Reading:
         if leader is None:
             return LeaderIdAndEpoch()
         # Followers know the brokers from the image; as in Kafka they get none.
-        if leader.endpoint is not None and self._follower_id is None:
+        if leader.endpoint is not None and self.follower_id is None:
             endpoint = NodeEndpoint(
                 node_id=leader.node_id,
                 host=leader.endpoint.host,

@@ -73,6 +73,8 @@ class WantedPartition(NamedTuple):
     """Id of the topic, zero up to v12."""
     wanted: "FetchPartition"
     """The limits and the offset of the request."""
+    cached: "CachedPartition | None" = None
+    """Its last answer in the session; None outside of sessions."""
 
 
 class PartitionKey(NamedTuple):
@@ -133,7 +135,7 @@ class FetchSessionsStatistics:
     """Sessions that others have replaced since the start."""
 
 
-class _CachedPartition:
+class CachedPartition:
     """A partition of a session: what is wanted of it, and what the client has got last."""
 
     __slots__ = ("high_watermark", "log_start_offset", "name", "wanted")
@@ -189,7 +191,7 @@ class FetchSession:
         self.created_s = self.used_s = now_s
         self.epoch = INITIAL_EPOCH + 1
         """The epoch of the next request."""
-        self.partitions: dict[PartitionKey, _CachedPartition] = {}
+        self.partitions: dict[PartitionKey, CachedPartition] = {}
         self.size = 0
         """Partitions when it was last counted."""
 
@@ -198,7 +200,7 @@ class FetchSession:
         key = _key(read)
         known = self.partitions.get(key)
         if known is None:
-            self.partitions[key] = _CachedPartition(read.wanted, self.name_of(read.topic_id))
+            self.partitions[key] = CachedPartition(read.wanted, self.name_of(read.topic_id))
         else:
             # What the client has got stays: a new fetch offset alone is no reason to send the
             # partition.
@@ -272,13 +274,13 @@ class FullFetch(SessionlessFetch):
         self._sessions = sessions
         self._is_privileged = is_privileged
         self._uses_topic_ids = uses_topic_ids
-        self._told: dict[PartitionKey, _CachedPartition] = {}
+        self._told: dict[PartitionKey, CachedPartition] = {}
 
     def take(self, read: WantedPartition, answer: "PartitionData") -> bool:
         """See `FetchContext`."""
         # What was answered, not what was asked for: only that is known to the client.
         name = self._sessions.name_of(read.topic_id)
-        known = self._told[_key(read)] = _CachedPartition(read.wanted, name)
+        known = self._told[_key(read)] = CachedPartition(read.wanted, name)
         known.tell(answer)
         return True
 
@@ -309,7 +311,9 @@ class IncrementalFetch:
 
     def partitions(self) -> Iterator[WantedPartition]:
         """See `FetchContext`."""
-        return (WantedPartition(key[0], key[1], cached.wanted) for key, cached in self._cached)
+        return (
+            WantedPartition(key[0], key[1], cached.wanted, cached) for key, cached in self._cached
+        )
 
     def name_of(self, read: WantedPartition) -> str | None:
         """See `FetchContext`."""
@@ -410,7 +414,7 @@ class FetchSessions:
 
     def create(
         self,
-        partitions: dict[PartitionKey, _CachedPartition],
+        partitions: dict[PartitionKey, CachedPartition],
         *,
         is_privileged: bool,
         uses_topic_ids: bool,

@@ -26,9 +26,14 @@ class Slices:
     def __init__(self) -> None:
         self._started = time.perf_counter()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the slice is used up: for loops whose steps are cheaper than `turn`."""
+        return time.perf_counter() - self._started >= SLICE_S
+
     async def turn(self) -> None:
         """Let other callbacks run, if the slice is used up."""
-        if time.perf_counter() - self._started >= SLICE_S:
+        if self.is_over:
             await self.rest()
 
     async def rest(self) -> None:

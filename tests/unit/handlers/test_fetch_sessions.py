@@ -405,5 +405,7 @@ async def test_a_long_request_is_taken_over_in_slices(outside: Outside) -> None:
         if isinstance(found, ErrorCode) or isinstance(same, ErrorCode):
             assert found == same
         else:
-            assert list(found.partitions()) == list(same.partitions())
+            # The answers that they cache are each session's own.
+            left, right = ([row[:3] for row in each.partitions()] for each in (found, same))
+            assert left == right
         assert one.statistics() == other.statistics()

@@ -1,13 +1,17 @@
 """Fetches of followers: what the leader answers, what it notes, and what it refuses."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from tailrace.model import Offset
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.protocol.messages.fetch import FetchResponse, PartitionData
+from tailrace.runtime.clock import elapsed_ms
 from tailrace.testing import Outside
 from tailrace.values import replace
 from tests.unit.handlers.replica_broker import (
@@ -359,6 +363,101 @@ def test_a_waiting_fetch_ends_with_the_topic() -> None:
     assert on_virtual_time(scenario) < 1
 
 
+# -- partitions without news ----------------------------------------------------------------
+
+
+def test_a_follower_that_has_all_is_noted_at_each_fetch() -> None:
+    """Its answers have nothing of the partition, take their time, and keep it in the ISR."""
+
+    async def scenario(outside: Outside) -> None:
+        broker = Broker(outside)
+        partition = await broker.assign(isr=(ME, SECOND))
+        session = await _caught_up(broker)
+        assert partition.leadership is not None
+        follower = partition.leadership.followers[SECOND]
+        for _ in range(3):
+            asked_at_ms = elapsed_ms(outside.clock)
+            assert await session.ask(max_wait_ms=500) is None
+            assert follower.caught_up_at_ms == follower.fetched_at_ms == asked_at_ms
+
+    assert 1.5 <= on_virtual_time(scenario) < 2
+
+
+async def test_a_log_start_that_was_raised_is_news(outside: Outside) -> None:
+    """DeleteRecords reaches a follower that has all records with its next fetch."""
+    broker = Broker(outside)
+    partition = await broker.assign(isr=(ME, SECOND))
+    session = await _caught_up(broker)
+    partition.delete_records(Offset(1))
+    assert await session.ask() == (0, 1)
+    assert await session.ask() is None
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_a_record_ends_the_wait_of_a_follower_that_had_all(*, is_waiting: bool) -> None:
+    """It comes at once, and the record after it too."""
+
+    async def scenario(outside: Outside) -> None:
+        broker = Broker(outside)
+        await broker.assign(isr=(ME, SECOND))
+        session = await _caught_up(broker)
+        for number in (1, 2):
+            if is_waiting:
+                waiting = asyncio.ensure_future(session.ask(max_wait_ms=60_000))
+                await outside.pass_time(0.1)
+                broker.append(b"x")
+                assert await waiting == (SIZE, number)
+            else:
+                broker.append(b"x")
+                assert await session.ask(max_wait_ms=60_000) == (SIZE, number)
+            assert await session.ask(offset=number + 1) == (0, number + 1)
+
+    assert on_virtual_time(scenario) < 1
+
+
+def _register_again(broker: Broker) -> None:
+    broker.register(SECOND, epoch=broker_epoch(SECOND) + 1)
+
+
+async def _begin_epoch(broker: Broker) -> None:
+    await broker.assign(isr=(ME, SECOND))
+
+
+def _set_offline(broker: Broker) -> None:
+    broker.replicas.set_offline(FIRST, "broken")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (_register_again, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (_begin_epoch, ErrorCode.FENCED_LEADER_EPOCH),
+        (Broker.delete, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (_set_offline, ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+async def test_a_follower_that_has_all_is_refused_as_any_other(
+    outside: Outside, change: Callable[[Broker], Awaitable[None] | None], code: ErrorCode
+) -> None:
+    """It has registered anew, or the epoch, the topic or the disk has gone."""
+    broker = Broker(outside)
+    await broker.assign(isr=(ME, SECOND))
+    session = await _caught_up(broker)
+    changing = change(broker)
+    if changing is not None:
+        await changing
+    assert await session.refusal() == code
+
+
+async def _caught_up(broker: Broker) -> "Session":
+    """The session of a follower that has the one record there is, and knows the watermark."""
+    broker.append(b"x")
+    session = Session(broker, SECOND, current_leader_epoch=1, last_fetched_epoch=1)
+    await session.ask(offset=1)
+    assert await session.ask() is None
+    return session
+
+
 # -- reads from a device ----------------------------------------------------------------------
 
 
@@ -399,20 +498,34 @@ async def test_a_read_that_fails_is_not_noted(outside: Outside) -> None:
 class Session:
     """The fetch session of a follower for the first partition."""
 
-    def __init__(self, broker: Broker, replica: int) -> None:
-        self._broker, self._replica = broker, replica
+    def __init__(self, broker: Broker, replica: int, **of_partition: Any) -> None:
+        self._broker, self._replica, self._of_partition = broker, replica, of_partition
         self._id, self._epoch = 0, 0
 
     async def ask(
         self, *, offset: int | None = None, max_wait_ms: int = 0
     ) -> tuple[int, int] | None:
         """Bytes of records and high watermark of the partition; None: nothing is news."""
+        partition = await self._answer(offset, max_wait_ms)
+        if partition is None:
+            return None
+        assert partition.error_code == 0
+        return len(partition.records or b""), partition.high_watermark
+
+    async def refusal(self) -> int:
+        """The error code of the partition, without a change of what is asked."""
+        partition = await self._answer(None, 0)
+        assert partition is not None
+        return partition.error_code
+
+    async def _answer(self, offset: int | None, max_wait_ms: int) -> PartitionData | None:
         request = fetch_request(
             offset or 0,
             replica=self._replica,
             max_wait_ms=max_wait_ms,
             session_id=self._id,
             session_epoch=self._epoch,
+            **self._of_partition,
         )
         if offset is None:
             request = replace(request, topics=())
@@ -423,5 +536,4 @@ class Session:
             return None
         assert found.responses[0].topic_id == TOPIC_ID
         (partition,) = found.responses[0].partitions
-        assert partition.error_code == 0
-        return len(partition.records or b""), partition.high_watermark
+        return partition
