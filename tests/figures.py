@@ -80,7 +80,7 @@ CHOICES: Final = (
 
 
 def newest(kind: str) -> Run:
-    """The published run of a kind (`""` or `"-kafka"`) that ended last."""
+    """The published run of a kind (`""`, `"-kafka"` or `"-cluster"`) that ended last."""
     files = [path for path in RESULTS.glob("*.json") if _kind(path) == kind]
     runs: list[Run] = [json.loads(path.read_text()) for path in files]
     return max(runs, key=lambda run: str(run["date"]))
@@ -120,18 +120,30 @@ def chosen() -> str:
 
 
 def every() -> str:
-    """Both runs, every figure."""
-    return "\n".join(_section(title, kind) for title, kind in SECTIONS)
+    """The newest run of each kind that was published, every figure."""
+    published = {_kind(path) for path in RESULTS.glob("*.json")}
+    return "\n".join(_section(title, kind) for title, kind in SECTIONS if kind in published)
 
 
-SECTIONS: Final = (("Against Apache Kafka", "-kafka"), ("Against limits and Python's peers", ""))
+SECTIONS: Final = (
+    ("Against Apache Kafka", "-kafka"),
+    ("Clusters of three brokers against Apache Kafka", "-cluster"),
+    ("Against limits and Python's peers", ""),
+)
+
+MEASURED_BY: Final = {
+    "": "make bench",
+    "-kafka": "make bench-kafka",
+    "-cluster": "make bench-kafka",
+}
+"""The command that writes the file of a kind."""
 
 
 def _section(title: str, kind: str) -> str:
     run = newest(kind)
     values = f"../benchmarks/results/{run['checkout']}{kind}.json"
     source = (
-        f"`make bench{kind}` at {run['checkout']}: {machine(run)}. "
+        f"`{MEASURED_BY[kind]}` at {run['checkout']}: {machine(run)}. "
         f"[Every value of every round]({values}).{_profiles(kind)}\n"
     )
     lines = [
@@ -154,10 +166,12 @@ def _section(title: str, kind: str) -> str:
 
 def _profiles(kind: str) -> str:
     """Links to the pages that say why aims are missed."""
-    pages = sorted(RESULTS.glob("*-profile.md"))
-    is_kafka = kind == "-kafka"
-    chosen = [page for page in pages if ("-kafka-" in page.name) == is_kafka]
-    links = ", ".join(f"[{page.stem}](../benchmarks/results/{page.name})" for page in chosen)
+    kinds = [each for each in MEASURED_BY if each]
+    links = ", ".join(
+        f"[{page.stem}](../benchmarks/results/{page.name})"
+        for page in sorted(RESULTS.glob("*-profile.md"))
+        if next((each for each in kinds if f"{each}-" in page.name), "") == kind
+    )
     return f" Why aims are missed: {links}." if links else ""
 
 
