@@ -44,7 +44,7 @@ kafka-reassign-partitions sets and deletes them."""
 
 _THROTTLE: Final = Setting(name="", default=0, low=0, text="")
 
-TYPES: Final = {"bool": 1, "string": 2, "int": 3, "long": 5, "float": 6, "list": 7}
+TYPES: Final = {"bool": 1, "string": 2, "int": 3, "short": 4, "long": 5, "float": 6, "list": 7}
 """Types of values, by Kafka's numbers."""
 
 _OTHER_TYPES: Final = {
@@ -58,16 +58,19 @@ _OTHER_TYPES: Final = {
     "log.flush.start.offset.checkpoint.interval.ms": "int",
     "max.connections.per.ip.overrides": "string",
     "min.insync.replicas": "int",
+    "offsets.topic.replication.factor": "short",
     "producer.id.expiration.ms": "int",
+    "transaction.state.log.replication.factor": "short",
 }
 """Settings whose type in Kafka does not follow from what they may be here."""
 
 _UNSET: Final = frozenset({
-    "advertised.listeners", "controller.listener.names", "inter.broker.listener.name", "log.dir",
-    "log.dirs", "log.flush.interval.ms", "log.retention.minutes", "log.retention.ms",
-    "log.roll.jitter.ms", "log.roll.ms", "metadata.log.dir",
+    "advertised.listeners", "broker.rack", "controller.listener.names",
+    "inter.broker.listener.name", "log.dir", "log.dirs", "log.flush.interval.ms",
+    "log.retention.minutes", "log.retention.ms", "log.roll.jitter.ms", "log.roll.ms",
+    "metadata.log.dir", "replica.selector.class",
 })  # fmt: skip
-"""Settings without a default in Kafka: null, and another setting counts."""
+"""Settings whose default in Kafka is null: they have no effect, or another one counts."""
 
 _SYNONYMS: Final = (
     ("log.roll.ms", "log.roll.hours"),

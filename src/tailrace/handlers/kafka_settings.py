@@ -46,24 +46,16 @@ alter.log.dirs.replication.quota.window.num INT 11
 alter.log.dirs.replication.quota.window.size.seconds INT 1
 auto.leader.rebalance.enable BOOLEAN true
 background.threads INT 10
-broker.heartbeat.interval.ms INT 2000
-broker.rack STRING
 broker.session.timeout.ms INT 9000
 client.quota.callback.class CLASS
 config.providers LIST ""
 connection.failed.authentication.delay.ms INT 100
 connections.max.reauth.ms LONG 0
-controlled.shutdown.enable BOOLEAN true
 controller.quorum.append.linger.ms INT 25
 controller.quorum.auto.join.enable BOOLEAN false
-controller.quorum.bootstrap.servers LIST ""
 controller.quorum.election.backoff.max.ms INT 1000
 controller.quorum.election.timeout.ms INT 1000
-controller.quorum.fetch.max.bytes INT 1048576
-controller.quorum.fetch.snapshot.max.bytes INT 1048576
 controller.quorum.fetch.timeout.ms INT 2000
-controller.quorum.request.timeout.ms INT 2000
-controller.quorum.retry.backoff.ms INT 20
 controller.quota.window.num INT 11
 controller.quota.window.size.seconds INT 1
 controller.socket.timeout.ms INT 30000
@@ -115,12 +107,9 @@ group.streams.min.heartbeat.interval.ms INT 5000
 group.streams.min.session.timeout.ms INT 45000
 group.streams.num.standby.replicas INT 0
 group.streams.session.timeout.ms INT 45000
-initial.broker.registration.timeout.ms INT 60000
-inter.broker.listener.name STRING
 kafka.metrics.polling.interval.secs INT 10
 kafka.metrics.reporters LIST ""
 leader.imbalance.check.interval.seconds LONG 300
-log.dir.failure.timeout.ms LONG 30000
 max.connection.creation.rate INT 2147483647
 metadata.max.idle.interval.ms INT 500
 metric.reporters LIST org.apache.kafka.common.metrics.JmxReporter
@@ -130,10 +119,8 @@ metrics.sample.window.ms LONG 30000
 num.io.threads INT 8
 num.network.threads INT 3
 num.replica.alter.log.dirs.threads INT
-num.replica.fetchers INT 1
 offsets.load.buffer.size INT 5242880
 offsets.topic.compression.codec INT 0
-offsets.topic.replication.factor SHORT 3
 principal.builder.class CLASS \
 org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
 producer.purgatory.purge.interval.requests INT 1000
@@ -165,18 +152,7 @@ remote.log.reader.threads INT 10
 remote.log.storage.manager.class.name STRING
 remote.log.storage.manager.class.path STRING
 remote.log.storage.manager.impl.prefix STRING rsm.config.
-replica.fetch.backoff.ms INT 1000
-replica.fetch.max.bytes INT 1048576
-replica.fetch.min.bytes INT 1
-replica.fetch.response.max.bytes INT 10485760
-replica.fetch.wait.max.ms INT 500
-replica.high.watermark.checkpoint.interval.ms LONG 5000
-replica.lag.time.max.ms LONG 30000
-replica.selector.class STRING
 replica.socket.receive.buffer.bytes INT 65536
-replica.socket.timeout.ms INT 30000
-replication.quota.window.num INT 11
-replication.quota.window.size.seconds INT 1
 request.timeout.ms INT 30000
 sasl.client.callback.handler.class CLASS
 sasl.enabled.mechanisms LIST GSSAPI
@@ -229,7 +205,6 @@ sasl.oauthbearer.sub.claim.name STRING sub
 sasl.oauthbearer.token.endpoint.url STRING
 sasl.server.callback.handler.class CLASS
 sasl.server.max.receive.size INT 524288
-security.inter.broker.protocol STRING PLAINTEXT
 security.providers STRING
 share.coordinator.append.linger.ms INT -1
 share.coordinator.cached.buffer.max.bytes INT 1048588
@@ -273,7 +248,5 @@ ssl.truststore.password PASSWORD
 ssl.truststore.type STRING JKS
 telemetry.max.bytes INT 1048576
 transaction.state.log.load.buffer.size INT 5242880
-transaction.state.log.min.isr INT 2
-transaction.state.log.replication.factor SHORT 3
 transaction.two.phase.commit.enable BOOLEAN false
 """

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from tailrace.broker.broker import RunningBroker
-from tailrace.broker.config import CHANGEABLE
+from tailrace.broker.config import BROKER_SETTINGS, CHANGEABLE
 from tailrace.cluster.metadata.image import ConfigResource
 from tailrace.cluster.records import config_records
-from tailrace.handlers.broker_configs import THROTTLES
+from tailrace.handlers.broker_configs import THROTTLES, TYPES
 from tailrace.handlers.kafka_settings import kafka_settings
 from tailrace.protocol.config_resources import ConfigOperation
 from tailrace.protocol.errors import ErrorCode
@@ -309,6 +309,8 @@ async def test_the_broker_has_every_name_of_kafka(outside: Outside) -> None:
     async with running(outside, given) as broker:
         found = await described(connect(outside, broker))
         assert not kafka_settings().keys() - found.keys()
+        # What has an effect is declared, with its limits, and not in that table again.
+        assert not kafka_settings().keys() & {each.name for each in BROKER_SETTINGS}
         one = found["num.io.threads"]
         assert (one.value, one.read_only, one.config_source) == ("12", True, STATIC)
         assert synonyms(one) == [("num.io.threads", "12", STATIC), ("num.io.threads", "8", DEFAULT)]
@@ -318,6 +320,17 @@ async def test_the_broker_has_every_name_of_kafka(outside: Outside) -> None:
         assert synonyms(secret) == [("ssl.keystore.password", None, STATIC)]
         assert found["log.dir"].value is None
         assert found["log.cleaner.io.max.bytes.per.second"].value == "1.7976931348623157E308"
+
+
+async def test_settings_of_a_cluster_have_the_types_and_defaults_of_kafka(outside: Outside) -> None:
+    """No rack and no selector are null, not empty, and counts of replicas are of 16 bits."""
+    async with running(outside) as broker:
+        found = await described(connect(outside, broker))
+        for name in ("broker.rack", "replica.selector.class"):
+            assert (found[name].value, synonyms(found[name])) == (None, [])
+        for topic in ("offsets.topic", "transaction.state.log"):
+            one = found[f"{topic}.replication.factor"]
+            assert (one.config_type, one.value) == (TYPES["short"], "3")
 
 
 @pytest.mark.parametrize(
