@@ -1,14 +1,14 @@
 """Brokers of a cluster, ours and Kafka's, under a controller that is a process of its own.
 
     controller = controller_alone(kafka)            of `controllers`
-    ours = OurBroker(1, directory, port=…, controller=controller)
+    ours = OurBroker(1, directory, address=…, controllers=…)
     kafka.settings |= kafkas_broker(2, port=…, controller=controller)
 
 Both take the same settings by the same names, and both are started, stopped and killed alike.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
@@ -26,27 +26,33 @@ class OurBroker(AbstractContextManager["OurBroker"]):
         number: int,
         directory: Path,
         *,
-        port: int,
-        controller: Node,
+        address: str,
+        controllers: str,
         settings: Mapping[str, str] = MappingProxyType({}),
+        prefix: Sequence[str] = (),
     ) -> None:
+        """`address` is HOST:PORT, `controllers` are several; `prefix` is before the command."""
         self.logs = directory / "logs"
         self._number = number
-        self._output = directory / "tailrace.log"
+        self._directory = directory
         self._server: Server | None = None
+        self._start_count = 0
         chosen = {
             "process.roles": "broker",
             "node.id": str(number),
-            "controller.quorum.bootstrap.servers": f"{controller.host}:{controller.port}",
+            "controller.quorum.bootstrap.servers": controllers,
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"PLAINTEXT://{address}",
             "log.dirs": str(self.logs),
             **settings,
         }
-        self._command = bound_to_us([
-            sys.executable, "-m", "tailrace", "serve",
-            *(f"--override={name}={value}" for name, value in chosen.items()),
-        ])  # fmt: skip
+        self._command = [
+            *prefix,
+            *bound_to_us([
+                sys.executable, "-m", "tailrace", "serve",
+                *(f"--override={name}={value}" for name, value in chosen.items()),
+            ]),
+        ]  # fmt: skip
         directory.mkdir(parents=True)
 
     @property
@@ -68,13 +74,17 @@ class OurBroker(AbstractContextManager["OurBroker"]):
         Raises:
             FatalError: it does not.
         """
-        name = f"Tailrace, broker {self._number},"
+        # Each start has its output in a file of its own, or `ready` would be found in the last.
+        self._start_count += 1
         self._server = Server(
-            name, self._command, self._output, ready=f"[KafkaServer id={self._number}] started"
+            f"Tailrace, broker {self._number},",
+            self._command,
+            self._directory / f"tailrace-{self._start_count}.log",
+            ready=f"[KafkaServer id={self._number}] started",
         )
 
     def stop(self) -> None:
-        """Stop in order.
+        """Stop in order; nothing if it does not run.
 
         Raises:
             FatalError: it does not.
@@ -84,7 +94,7 @@ class OurBroker(AbstractContextManager["OurBroker"]):
             server.stop()
 
     def kill(self) -> None:
-        """End it at once, as a crash does."""
+        """End it at once, as a crash does; nothing if it does not run."""
         if self._server is not None:
             self._server.kill()
             self._server = None

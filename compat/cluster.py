@@ -12,16 +12,16 @@ Not here: what is done to a cluster (`clusters`), and who works on it (`cluster_
 
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, Self
 
+from compat.brokers import OurBroker
 from compat.kafka import Kafka
 from compat.networks import LOOPBACK, Host, Network
-from compat.processes import Server, bound_to_us, free_ports
+from compat.processes import free_ports
 from tailrace.client.admin import Admin
 from tailrace.client.reader import PartitionDescription
 from tailrace.errors import FatalError, TailraceError
@@ -73,64 +73,6 @@ class Node(Protocol):
     def kill(self) -> None:
         """End it at once, as a crash does; nothing if it does not run."""
         ...
-
-
-class Ours:
-    """A broker of ours on one directory."""
-
-    def __init__(
-        self, number: int, directory: Path, *, settings: Mapping[str, str], prefix: Sequence[str]
-    ) -> None:
-        self.logs = directory / "logs"
-        self._number = number
-        self._output = directory / "tailrace.log"
-        self._server: Server | None = None
-        options = {**settings, "log.dirs": str(self.logs)}
-        self._command = [
-            *prefix,
-            *bound_to_us([
-                sys.executable, "-m", "tailrace", "serve",
-                *(f"--override={name}={value}" for name, value in options.items()),
-            ]),
-        ]  # fmt: skip
-        directory.mkdir(parents=True)
-
-    @property
-    def pid(self) -> int:
-        """Process id, while it runs."""
-        assert self._server is not None
-        return self._server.pid
-
-    def start(self) -> None:
-        """Start, and return when it serves.
-
-        Raises:
-            FatalError: it does not.
-        """
-        # Each start has its output in a file of its own, or `ready` would be found in the last.
-        count = len([*self._output.parent.glob("tailrace-*.log")])
-        self._server = Server(
-            f"Tailrace, broker {self._number},",
-            self._command,
-            self._output.with_stem(f"tailrace-{count + 1}"),
-            ready=f"[KafkaServer id={self._number}] started",
-        )
-
-    def stop(self) -> None:
-        """Stop in order; nothing if it does not run.
-
-        Raises:
-            FatalError: it does not.
-        """
-        if self._server is not None:
-            server, self._server = self._server, None
-            server.stop()
-
-    def kill(self) -> None:
-        """End it at once, as a crash does; nothing if it does not run."""
-        if self._server is not None:
-            self._server.kill()
-            self._server = None
 
 
 class Cluster:
@@ -286,21 +228,21 @@ class Cluster:
     def _broker(self, number: int) -> Node:
         place = f"{self.hosts[number].address}:{next(self._ports)}"
         self.bootstrap_servers = ",".join(filter(None, (self.bootstrap_servers, place)))
-        settings = {
-            "process.roles": "broker",
-            "listeners": f"PLAINTEXT://{place}",
-            "advertised.listeners": f"PLAINTEXT://{place}",
-        }
         if number in self.kafkas:
-            return self._kafka(number, settings, name="broker")
-        quorum = {
-            "node.id": str(number),
-            "controller.quorum.bootstrap.servers": self._controllers_at,
-            "controller.listener.names": "CONTROLLER",
-        }
-        directory = self.directory / f"broker-{number}"
-        prefix = self.hosts[number].prefix
-        return Ours(number, directory, settings={**_SETTINGS, **settings, **quorum}, prefix=prefix)
+            listeners = {
+                "process.roles": "broker",
+                "listeners": f"PLAINTEXT://{place}",
+                "advertised.listeners": f"PLAINTEXT://{place}",
+            }
+            return self._kafka(number, listeners, name="broker")
+        return OurBroker(
+            number,
+            self.directory / f"broker-{number}",
+            address=place,
+            controllers=self._controllers_at,
+            settings=_SETTINGS,
+            prefix=self.hosts[number].prefix,
+        )
 
     def _kafka(self, number: int, settings: Mapping[str, str], *, name: str) -> Kafka:
         return Kafka(

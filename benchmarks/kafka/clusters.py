@@ -168,7 +168,13 @@ def _running(bench: Bench, peer: Peer, kind: str, settings: Mapping[str, str]) -
     def broker(number: int, port: int) -> OurBroker | Kafka:
         home = directory / f"broker-{number}"
         if kind == "ours":
-            return OurBroker(number, home, port=port, controller=node, settings=settings)
+            return OurBroker(
+                number,
+                home,
+                address=f"127.0.0.1:{port}",
+                controllers=f"{node.host}:{node.port}",
+                settings=settings,
+            )
         chosen = kafkas_broker(number, port=port, controller=node)
         return peer.kafka(home, settings={**settings, **chosen})
 

@@ -6,13 +6,12 @@ from itertools import cycle
 from struct import Struct
 from typing import Any, Final
 
-from tailrace.protocol.apis import APIS, BETWEEN_NODES, ApiKey
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.frames import encode_response, read_request_header
-from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from tailrace.testing import Outside
-from tailrace.testing.network import MemorySocket
+from tailrace.testing import MemorySocket, Outside
+from tailrace.testing.frame_socket import FrameSocket
+from tests.unit.broker.kraft.scripted import SERVED, versions_answer
 
-KNOWN: Final = {**APIS, **BETWEEN_NODES}
 _SIZE: Final = Struct(">i")
 
 Garbage = Callable[[bytes], bytes]
@@ -71,49 +70,23 @@ class HostileNode:
             each.cut()
 
     def _accepted(self, socket: Any) -> None:
-        received = bytearray()
         self._sockets.append(socket)
-        socket.watch_reads(lambda: self._readable(socket, received))
+        connection = FrameSocket(socket, on_frame=lambda frame: self._answer(connection, frame))
+        connection.start()
 
-    def _readable(self, socket: MemorySocket, received: bytearray) -> None:
-        chunk = bytearray(1 << 16)
-        try:
-            count = socket.receive_into(memoryview(chunk))
-        except ConnectionError:
-            count = 0
-        if not count:
-            socket.watch_reads(None)
-            return
-        received += chunk[:count]
-        while len(received) >= 4 + (size := int.from_bytes(received[:4], "big")):
-            frame = bytes(received[4 : 4 + size])
-            del received[: 4 + size]
-            self._answer(socket, frame)
-
-    def _answer(self, socket: MemorySocket, frame: bytes) -> None:
-        header, _ = read_request_header(memoryview(frame), apis=KNOWN)
+    def _answer(self, connection: FrameSocket, frame: memoryview) -> None:
+        header, _ = read_request_header(frame, apis=SERVED)
         if header.api_key == ApiKey.API_VERSIONS and self._answers_versions:
-            answer = ApiVersionsResponse(
-                api_keys=tuple(
-                    ApiVersion(api_key=key, min_version=first, max_version=last)
-                    for key, api in KNOWN.items()
-                    for first, last in [
-                        self._versions.get(ApiKey(key), (api.first_version, api.last_version))
-                    ]
-                )
-            )
             data: bytes | bytearray = encode_response(
-                KNOWN[header.api_key],
-                answer,
+                SERVED[header.api_key],
+                versions_answer(self._versions),
                 version=header.api_version,
                 correlation_id=header.correlation_id,
             )
         else:
             self.request_count += 1
-            data = next(self._garbage)(frame[4:8])
+            data = next(self._garbage)(bytes(frame[4:8]))
         whole = bytes(data).removesuffix(END)
-        if whole:
-            socket.send([whole])
+        connection.send(whole)
         if len(whole) < len(data):
-            socket.close()
-            socket.watch_reads(None)
+            connection.close()

@@ -1,29 +1,8 @@
 """Followers whose logs are cut, or closed: nothing of before counts for the records that come."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from tailrace.testing import Outside
 from tests.unit.broker.leaders import Follower, ScriptedLeader, place
 from tests.unit.storage.test_manager import offsets_in
-
-
-@pytest.fixture
-def leader(outside: Outside) -> Iterator[ScriptedLeader]:
-    """A leader of `flights-0` in epoch 0, with an empty log."""
-    made = ScriptedLeader(outside)
-    made.lead()
-    yield made
-    outside.run(made.close())
-
-
-@pytest.fixture
-def follower(outside: Outside) -> Iterator[Follower]:
-    """A broker that does not follow yet."""
-    made = Follower(outside)
-    yield made
-    outside.run(made.following.close())
 
 
 async def test_what_comes_after_a_cut_is_not_taken_for_cleaned(

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -36,23 +35,6 @@ from tests.unit.storage.transactional import replicated
 BACKOFF_S = 1.0
 SOON_S = 0.1
 """Enough for some answers, and less than any pause."""
-
-
-@pytest.fixture
-def leader(outside: Outside) -> Iterator[ScriptedLeader]:
-    """A leader of `flights-0` in epoch 0, with an empty log."""
-    made = ScriptedLeader(outside)
-    made.lead()
-    yield made
-    outside.run(made.close())
-
-
-@pytest.fixture
-def follower(outside: Outside) -> Iterator[Follower]:
-    """A broker that does not follow yet."""
-    made = Follower(outside)
-    yield made
-    outside.run(made.following.close())
 
 
 def editing(**changes: object) -> Spoil:

@@ -1,7 +1,7 @@
 """A controller on the doubles' network that answers as a test says."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tailrace.broker.kraft.channel import ControllerChannel, Controllers
@@ -21,6 +21,7 @@ from tailrace.protocol.messages.sasl_handshake import (
     SaslHandshakeResponse,
 )
 from tailrace.testing import MemorySocket, Outside
+from tailrace.testing.frame_socket import FrameSocket
 
 SERVED = {**APIS, **BETWEEN_NODES}
 
@@ -86,40 +87,23 @@ class ScriptedController:
     def _accepted(self, socket: Any) -> None:
         self.connection_count += 1
         self._sockets.append(socket)
-        received = bytearray()
-        socket.watch_reads(lambda: self._readable(socket, received))
+        connection = FrameSocket(socket, on_frame=lambda frame: self._serve(connection, frame))
+        connection.start()
 
-    def _readable(self, socket: MemorySocket, received: bytearray) -> None:
-        chunk = bytearray(1 << 16)
-        try:
-            count = socket.receive_into(memoryview(chunk))
-        except ConnectionError:
-            count = 0
-        if not count:
-            socket.watch_reads(None)
-            return
-        received += chunk[:count]
-        while len(received) >= 4 + (size := int.from_bytes(received[:4], "big")):
-            frame = memoryview(bytes(received[4 : 4 + size]))
-            del received[: 4 + size]
-            self._serve(socket, frame)
-
-    def _serve(self, socket: MemorySocket, frame: memoryview) -> None:
+    def _serve(self, connection: FrameSocket, frame: memoryview) -> None:
         header, position = read_request_header(frame, apis=SERVED)
         api = SERVED[header.api_key]
 
         def send(answer: Any) -> None:
             correlation_id = header.correlation_id
-            socket.send(
-                [
-                    encode_response(
-                        api, answer, version=header.api_version, correlation_id=correlation_id
-                    )
-                ]
+            connection.send(
+                encode_response(
+                    api, answer, version=header.api_version, correlation_id=correlation_id
+                )
             )
 
         if api.key is ApiKey.API_VERSIONS:
-            send(self._versions())
+            send(versions_answer(self.versions))
             return
         request = decode_body(api.request, header.api_version, frame, position=position)
         self.requests.append(request)
@@ -128,21 +112,21 @@ class ScriptedController:
         if isinstance(answer, asyncio.Future):
             answer.add_done_callback(lambda done: send(done.result()))
         elif isinstance(answer, bytes):
-            socket.send([answer])
+            connection.send(answer)
         elif not isinstance(answer, Silence):
             send(answer)
 
-    def _versions(self) -> ApiVersionsResponse:
-        return ApiVersionsResponse(
-            api_keys=tuple(
-                ApiVersion(api_key=int(key), min_version=first, max_version=last)
-                for key, api in SERVED.items()
-                for first, last in [
-                    self.versions.get(ApiKey(key), (api.first_version, api.last_version))
-                ]
-                if last >= first
-            )
+
+def versions_answer(versions: Mapping[ApiKey, tuple[int, int]]) -> ApiVersionsResponse:
+    """All APIs in our versions, but for the APIs that are in `versions`."""
+    return ApiVersionsResponse(
+        api_keys=tuple(
+            ApiVersion(api_key=int(key), min_version=first, max_version=last)
+            for key, api in SERVED.items()
+            for first, last in [versions.get(ApiKey(key), (api.first_version, api.last_version))]
+            if last >= first
         )
+    )
 
 
 def standby(kind: type[Message]) -> Callable[[Any], Message]:
