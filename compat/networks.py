@@ -64,14 +64,16 @@ class Network(AbstractContextManager["Network"]):
 
     def __enter__(self) -> Self:
         self._holders: list[subprocess.Popen[bytes]] = []
+        self._is_linked = False
         # 198.18.0.0/15 is for tests (RFC 2544). Two runs at once have different thirds.
         self._prefix = f"198.18.{os.getpid() % 256}"
         try:
             self._bridge = self._hold()
-            link = f"compat{os.getpid()}"[:15]
+            self._link = link = f"compat{os.getpid()}"[:15]
             _ip([*self._bridge, "ip", "link", "add", "bridge", "type", "bridge"])
             _ip([*self._bridge, "ip", "link", "set", "bridge", "up"])
             self._connect("ours", link, ())
+            self._is_linked = True
             _ip(["ip", "address", "add", f"{self._prefix}.{_OURS}/24", "dev", link])
             _ip(["ip", "link", "set", link, "up"])
         except BaseException:
@@ -80,6 +82,10 @@ class Network(AbstractContextManager["Network"]):
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._is_linked:
+            # At once: with a namespace it goes some time after the process, and the next network
+            # of this process has a link of this name.
+            _ip(["ip", "link", "delete", self._link])
         for each in self._holders:
             each.kill()
             each.wait()
