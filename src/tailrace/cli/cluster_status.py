@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tailrace.cli.arguments import aligned
-from tailrace.cli.on_cluster import Connection, emit, say
+from tailrace.cli.on_cluster import Connection, ask_quorum, emit, say
 from tailrace.client.admin.cluster import (
     BrokerNode,
     ClusterDescription,
     MetadataQuorum,
     QuorumReplica,
     describe_cluster,
-    describe_metadata_quorum,
 )
 from tailrace.client.errors import UnsupportedBrokerError
-from tailrace.client.retries import ATTEMPTS_MAX
 from tailrace.errors import RetriableError
 from tailrace.runtime.clock import iso_time
 
@@ -25,9 +23,6 @@ if TYPE_CHECKING:
     from tailrace.client.reader import ClusterReader
 
 FORMAT: Final = "tailrace.cluster/1"
-
-QUORUM_LIMIT_MS: Final = 10_000
-"""Longest wait for the controllers: an election takes a second or two."""
 
 
 def describe_running(connection: Connection, *, as_json: bool) -> None:
@@ -71,9 +66,7 @@ def _brokers(cluster: "ClusterReader") -> ClusterDescription:
 
 def _quorum(cluster: "ClusterReader") -> MetadataQuorum | None:
     try:
-        # The broker forwards it, and waits a minute for controllers that may be gone.
-        call = cluster.call(limit_ms=QUORUM_LIMIT_MS, retries=ATTEMPTS_MAX - 1)
-        return cluster.run(describe_metadata_quorum(call))
+        return ask_quorum(cluster)
     except UnsupportedBrokerError:
         say("this broker does not describe a quorum: it is older than Kafka 3.0, or has ZooKeeper")
         return None

@@ -6,7 +6,14 @@ import click
 
 from tailrace.cli.arguments import aligned
 from tailrace.cli.feature_levels import FEATURE, RELEASE, release_name
-from tailrace.cli.on_cluster import AS_JSON, Connection, change, emit, on_cluster
+from tailrace.cli.on_cluster import (
+    AS_JSON,
+    Connection,
+    change,
+    check_controllers,
+    emit,
+    on_cluster,
+)
 from tailrace.client.admin.cluster import (
     FeatureMetadata,
     FeatureUpdate,
@@ -127,6 +134,7 @@ def _change(
             wanted = _of_release(release, found, kind) | wanted
         # Nothing to send is no error: a script may run twice.
         if wanted:
+            check_controllers(cluster)
             updates = {name: FeatureUpdate(level, kind) for name, level in wanted.items()}
             outcomes = change(cluster, update_features, updates, validate_only=is_dry_run)
             # A broker that changes all or nothing says the same of each.

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, c
 import click
 
 from tailrace.cli.arguments import BOOTSTRAP
+from tailrace.client.retries import ATTEMPTS_MAX
 from tailrace.config import parse_assignments, read_properties
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, FatalError, RetriableError
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
+    from tailrace.client.admin.cluster import MetadataQuorum
     from tailrace.client.calls import Call
     from tailrace.client.config import ClientConfig
     from tailrace.client.drive.steps import Steps
@@ -38,6 +40,9 @@ _EXIT_REFUSED = 1
 # Ten times what a new topic may have (`cluster.topic_rules`), and still few enough to expand.
 PARTITIONS_MAX: Final = 100_000
 """Most partitions that an option may name one by one."""
+
+QUORUM_LIMIT_MS: Final = 10_000
+"""Longest wait for the controllers: an election takes a second or two."""
 
 YES = click.option(
     "--yes", is_flag=True, help="Do not ask for confirmation; required if stdin is not a terminal."
@@ -157,6 +162,42 @@ def confirm(question: str, *, yes: bool) -> None:
     # On stderr: stdout may be JSON that a program reads.
     if not click.confirm(question, err=True):
         say("nothing was changed")
+        sys.exit(_EXIT_REFUSED)
+
+
+def ask_quorum(cluster: "ClusterReader") -> "MetadataQuorum":
+    """The quorum as its active controller describes it, within `QUORUM_LIMIT_MS`.
+
+    Raises:
+        UnsupportedBrokerError: the broker is older than Kafka 3.0, or has ZooKeeper.
+        RetriableError: no controller answers.
+        RemoteFatalError: the user may not ask.
+    """
+    from tailrace.client.admin.cluster import describe_metadata_quorum
+
+    # The broker forwards it, and waits a minute for controllers that may be gone.
+    call = cluster.call(limit_ms=QUORUM_LIMIT_MS, retries=ATTEMPTS_MAX - 1)
+    return cluster.run(describe_metadata_quorum(call))
+
+
+def check_controllers(cluster: "ClusterReader") -> None:
+    """Return if a controller can make changes; otherwise end the command with exit code 1.
+
+    A change is sent once, and a broker without controllers keeps it for a minute. Without this
+    check it would end with "no answer", and nobody would know whether it is made later.
+    """
+    broker = cluster.any_broker().node
+    try:
+        ask_quorum(cluster)
+    # Not a reason to refuse: the broker may be too old for the question, or the user may not ask.
+    except FatalError:
+        return
+    except RetriableError as error:
+        say(
+            f"nothing was changed, because no controller answers through {broker}: {error}; bring "
+            "a majority of the controllers back (`controllers_lost` in the log of the broker says "
+            "why it has no answer), then repeat the command"
+        )
         sys.exit(_EXIT_REFUSED)
 
 

@@ -12,6 +12,7 @@ from tailrace.cli.on_cluster import (
     Connection,
     FunctionT,
     change,
+    check_controllers,
     confirm,
     emit,
     on_cluster,
@@ -86,6 +87,7 @@ def create(
     """Create a topic."""
     settings = _assignments(configs)
     with connection.open() as cluster:
+        check_controllers(cluster)
         # -1 leaves the choice to num.partitions and default.replication.factor of the broker
         # (KIP-464).
         new = NewTopic(name, partitions or -1, replication_factor or -1, settings)
@@ -257,6 +259,7 @@ def alter(
                 f"--partitions: topic {name} has {_count(found)}, and the number can only grow; "
                 f"give at least {count + 1}"
             )
+        check_controllers(cluster)
         # Configs first: unlike new partitions, they can be changed back.
         if values or unset:
             changes = {**values, **dict.fromkeys(unset)}
@@ -282,6 +285,7 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
         listed = ", ".join(f"{each.name} ({_count(each)})" for each in found)
         # The question counts partitions, so that a topic of the wrong cluster is noticed.
         confirm(f"Delete {listed} with all records?", yes=yes)
+        check_controllers(cluster)
         for each in found:
             change(cluster, delete_topics, [each.name]).results()
             if as_json:

@@ -24,6 +24,12 @@ from tailrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tailrace.protocol.messages.describe_quorum import (
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+    ReplicaState,
+)
 from tailrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tailrace.protocol.messages.find_coordinator import (
     Coordinator,
@@ -426,6 +432,19 @@ def sasl_authenticate(
     return SaslAuthenticateResponse(error_code=code, error_message=None, session_lifetime_ms=0)
 
 
+def describe_quorum(
+    cluster: "ScriptedCluster",  # noqa: ARG001
+    node: "ScriptedNode",
+    body: object,  # noqa: ARG001
+) -> DescribeQuorumResponse:
+    """A quorum of this node alone, since tools ask whether a controller is there."""
+    part = DescribeQuorumResponsePartitionData(
+        leader_id=node.id, current_voters=(ReplicaState(replica_id=node.id),)
+    )
+    topic = DescribeQuorumResponseTopicData(topic_name="__cluster_metadata", partitions=(part,))
+    return DescribeQuorumResponse(topics=(topic,))
+
+
 ANSWERS: Final[dict[ApiKey, Callable[..., Message | None]]] = {
     ApiKey.METADATA: metadata,
     ApiKey.SASL_HANDSHAKE: sasl_handshake,
@@ -437,6 +456,7 @@ ANSWERS: Final[dict[ApiKey, Callable[..., Message | None]]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: add_offsets,
     ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit,
     ApiKey.END_TXN: end_txn,
+    ApiKey.DESCRIBE_QUORUM: describe_quorum,
 }
 """The function for each API; `ScriptedCluster` answers ApiVersions itself."""
 

@@ -10,6 +10,7 @@ from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from tailrace.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterResponse,
@@ -44,6 +45,7 @@ from tailrace.protocol.messages.list_partition_reassignments import (
 )
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
+from tailrace.testing.script import FaultKind
 from tests.unit.cli.running import lines, objects, run, said
 
 TIME_MS, TIME = 1_700_000_000_000, "2023-11-14T22:13:20.000Z"
@@ -140,7 +142,7 @@ def test_without_controllers_the_brokers_are_described(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exit code is 1, and the last line says which part of the output is missing."""
-    monkeypatch.setattr("tailrace.cli.cluster_status.QUORUM_LIMIT_MS", 200)
+    monkeypatch.setattr("tailrace.cli.on_cluster.QUORUM_LIMIT_MS", 200)
     broker = DescribeClusterBroker(broker_id=1, host="a", port=9092)
     answer(
         cluster,
@@ -164,6 +166,49 @@ def test_without_controllers_the_brokers_are_described(
         "cluster",
         "broker",
     ]
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("create", "new"),
+        ("alter", "t", "--partitions", "9"),
+        ("delete", "t", "--yes"),
+    ],
+)
+def test_nothing_is_changed_without_controllers(
+    cluster: ScriptedCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    *,
+    is_silent: bool,
+) -> None:
+    """The line names the broker that was asked, what it said, and what to do next."""
+    monkeypatch.setattr("tailrace.cli.on_cluster.QUORUM_LIMIT_MS", 200)
+    if is_silent:
+        cluster.script.add(ApiKey.DESCRIBE_QUORUM, FaultKind.LOSE, times=100)
+    else:
+        refused = DescribeQuorumResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
+        answer(cluster, ApiKey.DESCRIBE_QUORUM, refused)
+    result = run("topic", *command, "--bootstrap", cluster.bootstrap)
+    assert (result.exit_code, result.stdout) == (1, "")
+    [line] = result.stderr.splitlines()
+    assert "nothing was changed" in line
+    assert "bring a majority of the controllers back" in line
+    assert cluster.bootstrap in line
+    changing = (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS)
+    assert not any(map(cluster.count, changing))
+
+
+def test_a_change_needs_no_right_to_describe_the_quorum(cluster: ScriptedCluster) -> None:
+    """Only silence of the controllers ends a command before its change is sent."""
+    created = CreatableTopicResult(name="new")
+    answer(cluster, ApiKey.CREATE_TOPICS, CreateTopicsResponse(topics=(created,)))
+    for code in (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION):
+        answer(cluster, ApiKey.DESCRIBE_QUORUM, DescribeQuorumResponse(error_code=code))
+        found = lines("topic", "create", "new", "--bootstrap", cluster.bootstrap)
+        assert found == ["created topic new"]
 
 
 def test_flags_of_files_need_files() -> None:
