@@ -113,6 +113,63 @@ def test_a_pause_is_kept_while_the_leader_stays() -> None:
     play(main)
 
 
+def delay_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The lines about records that wait, without their figures."""
+    return [each for each in caplog.messages if each.startswith("records_deliv") or "delay" in each]
+
+
+def test_long_retries_are_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """A line has partition, time and error; the next one comes with another error, or success."""
+
+    async def main(stage: Stage) -> None:
+        def refuse(error: ErrorCode) -> None:
+            stage.cluster.script.heal()
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.ERROR, error=error, times=1000)
+
+        caplog.set_level("INFO")
+        async with stage.producer(linger_ms=0) as producer:
+            refuse(ErrorCode.NOT_ENOUGH_REPLICAS)
+            receipts = stage.send(producer, 3)
+            await stage.pass_time(3)
+            assert not delay_lines(caplog)
+            await stage.pass_time(30)
+            [line] = delay_lines(caplog)
+            assert line.startswith("records_delayed partition=t-0 for_s=5.")
+            assert "NOT_ENOUGH_REPLICAS" in line
+            refuse(ErrorCode.KAFKA_STORAGE_ERROR)
+            await stage.pass_time(10)
+            refuse(ErrorCode.NOT_ENOUGH_REPLICAS)
+            await stage.pass_time(10)
+            assert "KAFKA_STORAGE_ERROR" in delay_lines(caplog)[1]
+            stage.cluster.script.heal()
+            await producer.flush()
+            assert outcomes(receipts) == [""] * 3
+            assert len(delay_lines(caplog)) == 3
+            assert delay_lines(caplog)[2].startswith(
+                "records_delivered_again partition=t-0 after_s=5"
+            )
+
+    play(main)
+
+
+def test_a_leader_that_is_away_for_long_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing can be sent then, so that no answer has an error."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(linger_ms=0) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.kill(1)
+            receipt = stage.send(producer)[0]
+            await stage.pass_time(30)
+            [line] = delay_lines(caplog)
+            assert line.startswith("records_delayed partition=t-0")
+            stage.cluster.revive(1)
+            await receipt
+            assert "records_delivered_again" in delay_lines(caplog)[1]
+
+    play(main)
+
+
 def test_a_node_that_dies_while_nothing_is_in_flight_is_noticed() -> None:
     """The next record goes to the new leader, long before the metadata is old."""
 

@@ -1,5 +1,6 @@
 """`tailrace produce`: lines of stdin or of files, as records of any Kafka cluster."""
 
+import logging
 import sys
 import time
 from collections import deque
@@ -118,6 +119,9 @@ def produce(
             find_partitions(cluster, topic, (partition,))
     with faults_in_flags():
         from tailrace.client.producer import Producer
+
+        # Why records wait is in the producer's log, which has no other reader here.
+        logging.basicConfig(level=logging.WARNING, format="tailrace: %(message)s")
 
         producer = Producer(settings)
     with producer:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tailrace.client.cluster_metadata import Leader
 from tailrace.client.cluster_requests import ClusterRequests
@@ -83,6 +83,10 @@ _PERHAPS_WRITTEN = frozenset(
 )
 """Errors after which the batch may be in the log all the same."""
 
+# A leader election takes less, so that no line is written for what heals by itself.
+SILENT_S: Final = 5.0
+"""Seconds without a delivery after which the log says why."""
+
 Batches = dict[TopicPartition, InFlightBatch]
 
 
@@ -123,6 +127,8 @@ class Sender:
         # For partitioner.availability.timeout.ms (KIP-794).
         self._stuck: dict[int, float] = {}
         """By node with ready batches: since when it has taken no request."""
+        self._delayed: dict[TopicPartition, set[object]] = {}
+        """Partitions that the log has called delayed, with the kinds of reasons it gave."""
         self._seen_version = metadata.version
         self.cluster = ClusterRequests(
             metadata,
@@ -485,6 +491,12 @@ class Sender:
                 outcome.base_offset = part.base_offset
         if self._transactions is not None:
             self._transactions.sequences.completed(batch, outcome.base_offset)
+        if batch.partition in self._delayed:
+            del self._delayed[batch.partition]
+            waited_s = self._monotonic() - batch.created_at
+            log.warning(
+                "records_delivered_again partition=%s after_s=%.1f", batch.partition, waited_s
+            )
         self._end(batch)
 
     def _fail(
@@ -542,10 +554,37 @@ class Sender:
             if now < batch.created_at + self._delivery_timeout_s:
                 break
             overdue.append(outcome)
+        if not overdue and now - batch.created_at >= SILENT_S:
+            self._note_delayed(batch, now)
         for outcome in overdue:
             batch = self._accumulator.withdraw(outcome)
             # It may be in the log: the next batch must not get its number (see `Sequences`).
             self._fail(batch, self._overdue(batch, now), was_refused=False)
+
+    def _note_delayed(self, oldest: QueuedBatch, now: float) -> None:
+        """Log why the oldest batch is not delivered: each kind of reason once, until one is.
+
+        Kafka's producer has a line for each attempt. Here only the oldest batch has one, since
+        thousands of partitions may wait for the same broker.
+        """
+        partition = oldest.partition
+        error = oldest.last_error if isinstance(oldest, InFlightBatch) else None
+        # Not `str(error)`: it may count something, and then it would be another one each time.
+        trouble = "" if error else _why_not_asked(self._metadata, self._nodes, partition)
+        kind = (type(error), getattr(error, "code", None)) if error else trouble
+        known = self._delayed.get(partition, ())
+        # Without a reason it is on its way: the broker is slow, or waits for replicas.
+        if not (error or trouble) or kind in known:
+            return
+        self._delayed.setdefault(partition, set()).add(kind)
+        log.warning(
+            "records_delayed partition=%s for_s=%.1f attempts=%d batches_waiting=%d reason=%s",
+            partition,
+            now - oldest.created_at,
+            oldest.attempts if isinstance(oldest, InFlightBatch) else 0,
+            len(self._accumulator.incomplete),
+            error or trouble,
+        )
 
     def _overdue(self, batch: ClosedBatch, now: float) -> DeliveryTimeoutError:
         waited = round(now - batch.created_at, 1)
