@@ -18,6 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tailrace import Broker, Producer
 from tailrace.client.producer.errors import BrokerRefusedError, ProducerFencedError
 from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.testing.proxy import Action, Direction, Proxy
 from tests.wire.clients import TIMEOUT_S, kafka
 from tests.wire.test_serve import serving
 
@@ -274,6 +276,41 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(address: str) -> Non
     with pytest.raises(BrokerRefusedError, match=r"longer than transaction\.timeout\.ms \(1000 ms"):
         own.commit_transaction()
     own.close()
+
+
+def test_librdkafka_dies_of_an_abort_whose_beginning_was_lost(tmp_path: Path) -> None:
+    """No AddPartitionsToTxn arrives, EndTxn does: a coordinator has the commit before, as Kafka's.
+
+    librdkafka cannot know which requests arrived, asks to abort what may be there, and takes the
+    refusal (Kafka's, by `transaction_answers.tsv`) for fatal. The next producer goes on.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        own = "{}:{}".format(*free.getsockname())
+    with (
+        Proxy(own) as proxy,
+        Broker(
+            tmp_path / "data",
+            listen=own,
+            settings={**SETTINGS, "advertised.listeners": f"PLAINTEXT://{proxy.address}"},
+        ),
+    ):
+        create(proxy.address, "begun")
+        producer = confluent(proxy.address, "begun", log_level=0)
+        producer.begin_transaction()
+        producer.produce("begun", b"before")
+        producer.commit_transaction(TIMEOUT_S)
+        proxy.disturb(Direction.REQUEST, Action.CUT, {ApiKey.ADD_PARTITIONS_TO_TXN})
+        producer.begin_transaction()
+        producer.produce("begun", b"never added")
+        assert proxy.wait_for_disturbed(1, timeout_s=TIMEOUT_S)
+        with pytest.raises(confluent_kafka.KafkaException) as raised:
+            producer.abort_transaction(TIMEOUT_S)
+        assert raised.value.args[0].code() == confluent_kafka.KafkaError.INVALID_TXN_STATE
+        assert raised.value.args[0].fatal()
+        proxy.heal()
+        write_with_confluent(proxy.address, "begun", [True])
+        expected = [b"before", b"0.0", b"0.1", b"0.2"]
+        eventually(lambda: read_with_confluent(proxy.address, "begun"), expected)
 
 
 def test_consume_transform_produce_is_exactly_once(address: str) -> None:
