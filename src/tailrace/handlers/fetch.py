@@ -185,6 +185,8 @@ class _Reading:
     # Of the class, so that requests of consumers pay nothing for it.
     _throttled: dict[_RequestedPartition, bool] | None = None
     """The throttled partitions of a follower, and whether the last read left their records out."""
+    _left_out: int = 0
+    """Bytes that were there, and were not sent because the first batch had no room."""
 
     def __init__(
         self, services: Services, request: FetchRequest, context: FetchContext, *, version: int
@@ -231,7 +233,7 @@ class _Reading:
         # Never wait for more bytes than the response may have.
         bytes_min = min(self._request.min_bytes, self._bytes_max)
         # Nothing to read is enough too: Kafka answers a request without partitions at once.
-        return self._is_urgent or self._size >= bytes_min or not self._has_parts
+        return self._is_urgent or self._size + self._left_out >= bytes_min or not self._has_parts
 
     def answer_or_none(self, now_s: float) -> FetchResponse | None:
         """The response if nothing has to be waited for; else None, and `_read` continues."""
@@ -420,7 +422,7 @@ class _Reading:
         except (TailraceError, OSError) as error:
             self._put_urgent(part, self._refused(wanted, name, error, partition=partition))
         else:
-            self._put(part, self._answer(wanted, found))
+            self._put_found(part, found)
 
     async def read_or_wait(self, part: _RequestedPartition) -> None:
         """Read a part as `read` does; if that needs the device, read on a worker thread."""
@@ -455,7 +457,7 @@ class _Reading:
                 part, self._refused(part.read.wanted, partition.name, error, partition=partition)
             )
         else:
-            self._put(part, self._answer(part.read.wanted, found))
+            self._put_found(part, found)
 
     # -- followers and near replicas ----------------------------------------------------------
 
@@ -558,6 +560,15 @@ class _Reading:
             aborted_transactions=_aborted(found) if is_committed else None,
             records=found.records or b"",
         )
+
+    def _put_found(self, part: _RequestedPartition, found: ReadSlice) -> None:
+        if found.is_first_incomplete:
+            # As in Kafka: a client would take a part of a batch for one that is larger than its
+            # limit, and a follower for damage. Their bytes count for fetch.min.bytes all the same,
+            # or the request would wait for what has no room either.
+            self._left_out += len(found.records or b"")
+            found = found._replace(records=None, aborted=())
+        self._put(part, self._answer(part.read.wanted, found))
 
     def _put(self, part: _RequestedPartition, answer: PartitionData) -> None:
         if part.answer is None:

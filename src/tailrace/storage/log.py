@@ -329,10 +329,10 @@ class Log:
             )
         # Read once: another thread may advance it between the two uses.
         limit_offset = self.positions.limit(limit)
-        records, aborted = None, NO_ABORTS
+        records, aborted, is_first_incomplete = None, NO_ABORTS, False
         if offset < limit_offset:
             start = Offset(offset)
-            records, above = reads.slice_from(
+            records, above, is_first_incomplete = reads.slice_from(
                 self.segments,
                 start,
                 limit_offset=limit_offset,
@@ -352,6 +352,7 @@ class Log:
             high_watermark=self.positions.high_watermark,
             last_stable_offset=self.positions.last_stable,
             aborted=aborted,
+            is_first_incomplete=is_first_incomplete,
         )
 
     def batches(self, offset: int, take: TakeBatches = leave_all) -> Iterator[Batch]:

@@ -27,6 +27,8 @@ class ReadSlice(NamedTuple):
     last_stable_offset: Offset
     aborted: tuple[AbortedTxn, ...] = ()
     """The aborted transactions whose batches a read_committed consumer must drop."""
+    is_first_incomplete: bool = False
+    """Whether the limit ends inside the first batch, so that the bytes are of no use."""
 
     def read(self) -> memoryview:
         """Read all bytes now; may wait for a device.
@@ -58,8 +60,10 @@ def slice_from(
     is_first_whole: bool,
     skips_empty: bool,
     bounds_closely: bool,
-) -> tuple[LogSlice | None, Offset]:
+) -> tuple[LogSlice | None, Offset, bool]:
     """Bytes from the batch with `offset` on, and an offset above all offsets in them.
+
+    Also whether they end inside the first batch (Kafka's `firstEntryIncomplete`).
 
     With `bounds_closely` this is the lowest such offset in the offset index; that takes 4
     microseconds. A batch with `limit_offset` is left out, as are those after it. With `skips_empty`
@@ -72,7 +76,7 @@ def slice_from(
     """
     found = _find_first(segments, offset, limit_offset=limit_offset, skips_empty=skips_empty)
     if found is None:
-        return None, limit_offset
+        return None, limit_offset, False
     segment, following, place = found
     start = place.position
     end = Position(start + (max(bytes_max, place.size) if is_first_whole else bytes_max))
@@ -83,7 +87,8 @@ def slice_from(
         end = _bounded(segment, end, limit_offset)
     near = segment.limit_near(end) if bounds_closely else None
     records = segment.log.slice(start, max(start, end)) if end > start else None
-    return records, above if near is None else min(near, above)
+    is_incomplete = not is_first_whole and bytes_max < place.size
+    return records, above if near is None else min(near, above), is_incomplete
 
 
 def _find_first(

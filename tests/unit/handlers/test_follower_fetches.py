@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.model import Offset
+from tailrace.model import Offset, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchResponse, PartitionData
@@ -359,6 +359,45 @@ def test_a_waiting_fetch_ends_with_the_topic() -> None:
         broker.append(b"of another topic")
         found = await waiting
         assert (found.error_code, found.records) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, b"")
+
+    assert on_virtual_time(scenario) < 1
+
+
+# -- limits -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replica", [CONSUMER, SECOND])
+@pytest.mark.parametrize("min_bytes", [1, SIZE + SIZE // 2])
+def test_no_answer_has_a_part_of_a_first_batch(*, replica: int, min_bytes: int) -> None:
+    """A batch for which another partition has left no room comes with the next fetch, as in Kafka.
+
+    What is left out counts for fetch.min.bytes, so that the answer does not wait.
+    """
+
+    async def scenario(outside: Outside) -> None:
+        broker = Broker(outside)
+        other = TopicPartition(FIRST.topic, 1)
+        for name in (FIRST, other):
+            partition = await broker.assign(name=name, isr=(ME,), replicas=(ME, SECOND))
+            partition.append(memoryview(batch(b"x")), now_ms=broker.now_ms)
+        request = fetch_request(
+            0,
+            replica=replica,
+            max_bytes=2 * SIZE - 1,
+            min_bytes=min_bytes,
+            max_wait_ms=60_000,
+        )
+        (topic,) = request.topics
+        (wanted,) = topic.partitions
+        second = replace(wanted, partition=1)
+        both = replace(request, topics=(replace(topic, partitions=(wanted, second)),))
+        answer = await broker.ask(ApiKey.FETCH, both, FetchResponse, version=NEWEST)
+        sizes = [len(each.records or b"") for each in answer.responses[0].partitions]
+        assert sizes == [SIZE, 0]
+        turned = replace(request, topics=(replace(topic, partitions=(second, wanted)),))
+        answer = await broker.ask(ApiKey.FETCH, turned, FetchResponse, version=NEWEST)
+        sizes = [len(each.records or b"") for each in answer.responses[0].partitions]
+        assert sizes == [SIZE, 0]
 
     assert on_virtual_time(scenario) < 1
 

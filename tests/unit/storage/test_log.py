@@ -131,6 +131,9 @@ def test_a_limit_cuts_inside_a_batch_unless_the_first_must_be_whole() -> None:
     """KIP-74: a consumer with too small a limit still gets on."""
     log = filled(MemoryFiles(), 3)
     assert len(log.read(0, bytes_max=10, is_first_whole=False).read()) == 10
+    for size in (SIZE - 1, SIZE):
+        found = log.read(0, bytes_max=size, is_first_whole=False)
+        assert found.is_first_incomplete == (size < SIZE)
     assert len(log.read(0, bytes_max=10, is_first_whole=True).read()) == SIZE
     assert len(log.read(0, bytes_max=0, is_first_whole=False).read()) == 0
     assert len(log.read(0, bytes_max=SIZE + 5, is_first_whole=True).read()) == SIZE + 5
