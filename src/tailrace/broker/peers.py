@@ -26,7 +26,11 @@ _NO_LIMITS: Mapping[int, int] = {}
 
 
 class Peers:
-    """Connections to nodes by their id, on the loop on which this was made."""
+    """Connections to nodes by their id, on the loop on which this was made.
+
+    A request that names a node with another address than the last one goes there, over a new
+    connection: Kafka's fetchers and channels begin again then, too.
+    """
 
     def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
         self._driver = LoopDriver()
@@ -68,6 +72,8 @@ class Peers:
         if not self._is_started:
             self._is_started = True
             self._driver.start(self._engine)
+        # Clients keep such a connection; this broker knows from the image which address counts.
+        self._engine.nodes.leave_old_address(node)
         deadline = self._driver.clock() + timeout_ms / 1000
         asked = Ask(node, request, deadline, first_version, last_version)
         (reply,) = await self._driver.run(send(self._engine, [asked]))

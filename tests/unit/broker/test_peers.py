@@ -13,6 +13,10 @@ from tailrace.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from tailrace.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+)
 from tailrace.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -20,6 +24,8 @@ from tailrace.protocol.messages.fetch import (
     FetchTopic,
 )
 from tailrace.testing import Outside
+from tailrace.testing.cluster import ScriptedCluster
+from tailrace.testing.script import FaultKind
 from tests.unit.broker.brokers import connect, create_topic, running
 
 
@@ -66,3 +72,29 @@ async def test_an_answer_that_does_not_come_in_time_is_an_error(outside: Outside
         with pytest.raises(UnreachableBrokerError, match="no answer to Fetch"):
             await peers.ask(Node(1, *broker.endpoint), waits, FetchResponse, timeout_ms=500)
         peers.close()
+
+
+async def test_a_node_is_asked_at_its_newest_address(outside: Outside) -> None:
+    """The old connection is closed though it lives, and what waits for its answer is an error."""
+    cluster = ScriptedCluster(outside, nodes=2)
+    cluster.start()
+    peers = Peers(ClientConfig(), outside.runtime)
+    old, new = (Node(1, cluster.host, each.port) for each in cluster.nodes.values())
+
+    async def ask(node: Node) -> int:
+        answer = await peers.ask(
+            node, DescribeQuorumRequest(), DescribeQuorumResponse, timeout_ms=60_000
+        )
+        return answer.topics[0].partitions[0].leader_id
+
+    assert await ask(old) == 1
+    cluster.script.add(ApiKey.DESCRIBE_QUORUM, FaultKind.LOSE)
+    waiting = asyncio.ensure_future(ask(old))
+    await outside.pass_time(0.1)
+    assert await ask(new) == 2
+    with pytest.raises(UnreachableBrokerError, match="another address"):
+        await waiting
+    await outside.pass_time(1)
+    assert not any(each.is_open for each in cluster.nodes[1].channels)
+    assert await ask(new) == 2
+    peers.close()

@@ -257,6 +257,18 @@ class ConnectionPool:
             self._begin(state, now)
         return False
 
+    def leave_old_address(self, node: Node) -> None:
+        """End the connection to another address that the node had before.
+
+        Its requests end with an error: another process may have that address now, or none.
+        """
+        state = self._states.get(node.id)
+        if state is not None and state.is_connected and state.node != node:
+            logger.info("node_moved node=%s from=%s:%d", node, state.node.host, state.node.port)
+            state.drop(DisconnectedError(f"{state.node}: it has another address by now, {node}"))
+            # The next poll calls `done` of its requests.
+            self._wake()
+
     def send(
         self,
         node_id: int,
