@@ -19,7 +19,7 @@ _GROUPS: Final = {
         "controller.performance.sample.period.ms controller.max.records.per.batch "
         "controller.socket.timeout.ms metadata.log.segment.min.bytes "
         "metadata.max.idle.interval.ms "
-        "broker.session.timeout.ms server.max.startup.time.ms "
+        "server.max.startup.time.ms "
         "internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes "
         "internal.metadata.max.batch.size.in.bytes internal.metadata.max.fetch.size.in.bytes"
     ),

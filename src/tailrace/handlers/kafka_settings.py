@@ -46,7 +46,6 @@ alter.log.dirs.replication.quota.window.num INT 11
 alter.log.dirs.replication.quota.window.size.seconds INT 1
 auto.leader.rebalance.enable BOOLEAN true
 background.threads INT 10
-broker.session.timeout.ms INT 9000
 client.quota.callback.class CLASS
 config.providers LIST ""
 connection.failed.authentication.delay.ms INT 100

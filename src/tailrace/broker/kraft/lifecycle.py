@@ -189,6 +189,19 @@ class Lifecycle:
             RegistrationError: none has within `initial.broker.registration.timeout.ms`, or they are
                 of another cluster.
         """
+        interval_ms, session_ms = (
+            self._config.heartbeat_interval_ms,
+            self._config.session_timeout_ms,
+        )
+        # A line and no refusal, as in Kafka (KafkaConfig): only the controllers know the session,
+        # and the file of a broker may have another one.
+        if interval_ms * 2 > session_ms:
+            logger.error(
+                "heartbeats_too_rare interval_ms=%d session_ms=%d reason=one that is late has the "
+                "broker fenced; set broker.heartbeat.interval.ms to half of "
+                "broker.session.timeout.ms of the controllers, or less",
+                interval_ms, session_ms,
+            )  # fmt: skip
         self.state = BrokerState.STARTING
         self._task = asyncio.ensure_future(self._run())
         self._task.add_done_callback(self._ended)

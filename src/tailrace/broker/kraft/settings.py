@@ -93,6 +93,14 @@ class LifecycleConfig:
         high=INT32_MAX,
         text="Time between heartbeats to the active controller.",
     )
+    session_timeout_ms: int = setting(
+        "broker.session.timeout.ms",
+        default=9000,
+        low=0,
+        high=INT32_MAX,
+        text="What the controllers have for it: after this time without a heartbeat they fence the "
+        "broker. Here it is compared with the interval of heartbeats alone.",
+    )
     directory_failure_timeout_ms: int = setting(
         "log.dir.failure.timeout.ms",
         default=30_000,

@@ -212,6 +212,16 @@ async def test_heartbeats_follow_at_their_interval(outside: Outside) -> None:
         assert len(on.controller.beats) == before + 10
 
 
+@pytest.mark.parametrize(("interval_ms", "is_logged"), [(4500, False), (4501, True)])
+async def test_rare_heartbeats_are_an_error_in_the_log_and_no_refusal(
+    outside: Outside, caplog: pytest.LogCaptureFixture, *, interval_ms: int, is_logged: bool
+) -> None:
+    """More than half of the session is too long, but only the controllers know the session."""
+    async with scene(outside, heartbeat_interval_ms=interval_ms) as at:
+        await at.run()
+    assert ("heartbeats_too_rare" in caplog.text) == is_logged
+
+
 async def test_a_registration_is_tried_until_one_succeeds(outside: Outside) -> None:
     """The session of the broker's last life may not be over yet (DUPLICATE_BROKER_REGISTRATION)."""
     async with scene(outside) as on:
