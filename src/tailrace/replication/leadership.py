@@ -132,22 +132,25 @@ class Leadership:
     def lead(self, state: "PartitionRecord", *, log_end: Offset, now_ms: int) -> bool:
         """Take the partition's state from the image; whether it is a new epoch.
 
-        One that an answer to AlterPartition has brought before changes nothing. In a new epoch the
-        caller begins it at `log_end` in the log's epochs before it answers anybody (KIP-320).
+        One that an answer to AlterPartition has brought before changes only the replicas, which no
+        answer has. In a new epoch the caller begins it at `log_end` in the log's epochs before it
+        answers anybody (KIP-320).
         """
-        # Also where it is the same state. Kafka takes it again, and forgets what it has proposed
-        # since: the high watermark may then pass a member that the controller is about to let in.
-        if state.partition_epoch <= self.partition_epoch:
+        if state.partition_epoch < self.partition_epoch:
+            return False
+        others = [each for each in state.replicas if each != self._node_id]
+        self.followers = {each: self.followers.get(each) or Follower() for each in others}
+        # Without those that a reassignment adds: until its end the topic has its old factor.
+        self._factor = len(set(state.replicas) - set(state.adding_replicas))
+        # Kafka takes the ISR of the same state again, too, and forgets what it has proposed since:
+        # the high watermark may then pass a member that the controller is about to let in.
+        if state.partition_epoch == self.partition_epoch:
             return False
         is_new_epoch = state.leader_epoch > self.epoch
         # Between two images another broker may have led, in whose epoch followers have cut their
         # logs: what they had in the epoch before is not what they have. Kafka forgets it too where
         # it has seen that image.
         is_new_leader = self.epoch < 0 or state.leader_epoch > self.epoch + 1
-        others = [each for each in state.replicas if each != self._node_id]
-        self.followers = {each: self.followers.get(each) or Follower() for each in others}
-        # Without those that a reassignment adds: until its end the topic has its old factor.
-        self._factor = len(set(state.replicas) - set(state.adding_replicas))
         self.isr = frozenset(state.isr)
         # Whatever was proposed: the state has it, or excludes it by its newer partition epoch.
         self.proposed = None
@@ -271,7 +274,9 @@ class Leadership:
 
     def effective_min(self, insync_min: int) -> int:
         """`min.insync.replicas`, which cannot be more than there are replicas."""
-        return min(insync_min, self._factor)
+        # With those that are being added, as Kafka (`effectiveMinIsr`): a topic that goes from one
+        # replica to three takes no acks=all before as many are in sync as it asks for.
+        return min(insync_min, len(self.followers) + 1)
 
     def expand(self, broker_id: int, *, high_watermark: Offset) -> IsrChange | None:
         """Propose a follower that has caught up as a member of the ISR; None: not now."""

@@ -184,13 +184,16 @@ class Partition:
     def lead(self, state: "PartitionRecord", *, now_ms: int) -> bool:
         """Lead as the image says; whether a leadership begins, or a new epoch of it.
 
-        A state that is known already, also from an answer to AlterPartition, changes nothing. In a
-        new epoch of the same leader requests keep waiting for acknowledgements: its log was not
-        cut.
+        One that is known already, also from an answer to AlterPartition, changes nothing but the
+        replicas. In a new epoch of the same leader requests keep waiting for acknowledgements: its
+        log was not cut.
         """
         cluster = self._cluster
         assert cluster is not None
         if state.partition_epoch <= self.partition_epoch:
+            if self.leadership is not None:
+                # The answer that has brought its epoch said nothing of the replicas.
+                self.leadership.lead(state, log_end=self.log.end_offset, now_ms=now_ms)
             return False
         is_new = not self.is_leader or state.leader_epoch > self.leader_epoch
         self.is_leader, self.leader_id, self.topic_id = True, state.leader, state.topic_id

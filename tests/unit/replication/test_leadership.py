@@ -138,15 +138,40 @@ def test_too_few_members_hold_the_high_watermark(cluster: Cluster) -> None:
     assert cluster.watermark == 4
 
 
-def test_the_least_of_members_is_not_above_the_factor(cluster: Cluster) -> None:
-    """One replica is enough where `min.insync.replicas` is two; those being added do not count."""
+def test_the_least_of_members_is_not_above_the_number_of_replicas(cluster: Cluster) -> None:
+    """One is enough where `min.insync.replicas` is two, until another is added, as in Kafka."""
     cluster.insync_min = 2
     cluster.lead(isr=(LEADER,), replicas=(LEADER,))
     cluster.append(1)
     assert cluster.watermark == 1
     cluster.lead(isr=(LEADER,), replicas=(LEADER, SECOND), adding=(SECOND,), partition_epoch=11)
     cluster.append(1)
+    assert cluster.watermark == 1
+    change = cluster.fetch(SECOND, 2)
+    assert change is not None
+    cluster.confirm(change)
     assert cluster.watermark == 2
+
+
+def test_the_image_of_a_confirmed_change_has_the_replicas(cluster: Cluster) -> None:
+    """A reassignment ends with the ISR that an answer has, and that none is added any more.
+
+    Only the image says the latter, in the same partition epoch.
+    """
+    adding = (SECOND, THIRD)
+    cluster.lead(isr=(LEADER, SECOND), adding=adding)
+    change = cluster.fetch(THIRD, 0)
+    assert change is not None
+    assert cluster.confirm(change)
+    cluster.lead(partition_epoch=11)
+    cluster.now_ms += LAG_MS + 1
+    cluster.append(1)
+    cluster.fetch(SECOND, 1)
+    late = cluster.leadership.shrink(log_end=cluster.log_end, now_ms=cluster.now_ms)
+    assert late is not None
+    assert cluster.confirm(late)
+    assert cluster.leadership.isr == {LEADER, SECOND}
+    assert cluster.leadership.is_under_replicated
 
 
 def test_a_follower_joins_when_it_has_all_of_the_present_epoch(cluster: Cluster) -> None:

@@ -224,6 +224,31 @@ async def test_too_few_in_sync_take_no_append(outside: Outside) -> None:
     assert not cluster.lead([ME, SECOND], partition_epoch=11)
 
 
+async def test_the_end_of_a_reassignment_has_the_replicas_from_the_image(outside: Outside) -> None:
+    """An answer has brought the partition epoch before, with the ISR and without the replicas."""
+    cluster = Cluster(outside)
+    adding = replace(
+        state_of([ME, SECOND], epoch=5, partition_epoch=10), adding_replicas=(SECOND, THIRD)
+    )
+    cluster.partition.lead(adding, now_ms=cluster.now_ms)
+    cluster.fetch(THIRD, 0)
+    [change] = cluster.proposed
+    cluster.partition.confirm(
+        change, change.isr, leader_epoch=5, partition_epoch=11, now_ms=cluster.now_ms
+    )
+    assert not cluster.lead(ALL, partition_epoch=11)
+    cluster.now_ms += LAG_MS + 1
+    cluster.append()
+    cluster.partition.check_followers(cluster.now_ms)
+    change = cluster.proposed[-1]
+    cluster.partition.confirm(
+        change, change.isr, leader_epoch=5, partition_epoch=12, now_ms=cluster.now_ms
+    )
+    assert cluster.partition.leadership is not None
+    assert cluster.partition.leadership.isr == {ME}
+    assert cluster.partition.leadership.is_under_replicated
+
+
 async def test_below_the_minimum_nothing_is_committed(outside: Outside) -> None:
     """The high watermark stays while the ISR is smaller than the minimum (KIP-966)."""
     cluster = Cluster(outside, insync_min=2)
