@@ -66,6 +66,14 @@ async def test_a_broker_that_was_unregistered_is_back_in_its_cluster(outside: Ou
         await cluster.until(lambda: cluster.end(1) == cluster.end(2) == 1)
 
 
+async def test_below_the_level_of_directories_none_is_reported(outside: Outside) -> None:
+    """The controllers would refuse it, and be asked again for ever."""
+    async with cluster_at(outside, 16) as cluster:
+        await cluster.add_topic(replicas=(1,))
+        await outside.pass_time(5)
+        assert cluster.controller.counts.get(ApiKey.ASSIGN_REPLICAS_TO_DIRS) is None
+
+
 @pytest.mark.parametrize("level", [7, 16, 17, 29])
 async def test_a_new_level_has_the_broker_name_its_directories(
     outside: Outside, level: int

@@ -27,6 +27,7 @@ from tailrace.cluster.metadata.image import (
     ImageChange,
     MetadataImage,
 )
+from tailrace.cluster.partition_change import DIRECTORIES_SINCE
 from tailrace.cluster.state import FollowedCluster
 from tailrace.errors import StorageError
 from tailrace.model import TopicPartition
@@ -156,6 +157,9 @@ class Applying:
         assert config is not None, "the image has the topic"
         broker.replicas.assign(replica.name, replica.topic_id, replica.state, config=config)
         partition = broker.replicas.get(replica.name)
+        if partition is not None:
+            # Also at a start: the process may have ended between a move and its report.
+            self._report_directory(partition.log)
         # Also where it was followed before, in the same epoch: the leader may be gone, or be back.
         if partition is not None and not partition.is_leader:
             self._fetch(partition)
@@ -214,14 +218,19 @@ class Applying:
     def _report_directory(self, log: Log) -> None:
         """Tell the controllers where a replica is, if they have it elsewhere (KIP-858)."""
         broker, name = self._broker, log.partition
+        # Controllers have no place for it below this level, and would refuse it for ever.
+        if broker.cluster.metadata.metadata_version < DIRECTORIES_SINCE:
+            return
         state = broker.cluster.partition(name)
         topic = broker.cluster.image.topics.get(name.topic)
         node_id = broker.cluster.node_id
         if state is None or topic is None or node_id not in state.replicas:
             return
-        directory = broker.logs.home_of(log).directory.directory_id
+        home = broker.logs.home_of(log)
+        directory = home.directory.directory_id
         assigned = dict(zip(state.replicas, state.directories, strict=False)).get(node_id)
-        if assigned != directory:
+        # That a directory has failed, heartbeats say; nothing is placed in it after that.
+        if assigned != directory and home.failure is None:
             broker.reports.assign(name, topic.topic_id, directory)
 
     def _new_id(self) -> UUID:

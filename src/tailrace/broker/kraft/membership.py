@@ -287,6 +287,11 @@ class Membership:
             ),
             self._runtime,
         )
+        for home in self._logs.directories:
+            # Since the registration, which has it: the controllers would elect this broker for what
+            # it cannot serve.
+            if home.failure is not None:
+                self.directory_failed(home)
         for each in assigned_replicas(self.cluster.metadata, config.node_id):
             applying.assign(each)
         # What has come since the logs were opened.
