@@ -6,9 +6,10 @@
 
 Each leader has one task, one connection and one request in flight, however many partitions it
 leads; only those that have changed are looked at for the next request. What an answer means for a
-log is in `replication.follower_log`. Appends are on the event loop, as those of leaders; what waits
-for a device is on threads, and the next request comes after it: a leader never hears of records or
-a cut that are not yet as safe as the settings want them.
+log is in `replication.follower_log`, and `replication.cuts` removes what it has to lose. Appends
+are on the event loop, as those of leaders; what waits for a device is on threads, and the next
+request comes after it: a leader never hears of records or a cut that are not yet as safe as the
+settings want them.
 
 Invariant: a partition is asked for at its log end, in the epoch in which it is followed, and an
 answer to anything else changes nothing. Whatever a leader sends, the log below the high watermark
@@ -19,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from tailrace.broker.kraft.settings import FollowingConfig
@@ -43,6 +44,7 @@ from tailrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tailrace.replication.cuts import LogCuts
 from tailrace.replication.flushes import Flushed, Flushes
 from tailrace.replication.follower_log import (
     EarlyBatchError,
@@ -65,9 +67,6 @@ from tailrace.storage.manager import LogManager, is_shortage
 from tailrace.storage.shrink import DeviceSteps, restart, truncation
 from tailrace.values import dataclass, replace
 
-if TYPE_CHECKING:
-    from tailrace.storage.directory_logs import DirectoryLogs
-
 logger = logging.getLogger(__name__)
 
 REFUSALS_MAX: Final = 3
@@ -80,9 +79,6 @@ session grows by the next requests, which do not wait at the leader."""
 
 _WITH_IDS: Final = 13
 """The first version of Fetch that names topics by their ids, as every broker of a quorum takes."""
-
-CUT_CHECK_S: Final = 0.01
-"""Interval at which a cut checks whether compaction or retention has released the log."""
 
 _IDLE_S: Final = 3600.0
 """Wait without anything to fetch; `follow` ends it."""
@@ -326,8 +322,7 @@ class _Fetcher:
         request, since there may be thousands."""
         self._added: list[_Followed] = []
         """Partitions that were not looked at yet."""
-        self._uncheckpointed: dict[DirectoryLogs, list[Partition]] = {}
-        """Partitions whose logs were cut; they take no appends before the checkpoints are there."""
+        self._cuts = LogCuts(shared.logs, shared.cleaner, shared.runtime.threads)
         self._woken = Signal()
         self._unreachable: type[TailraceError] | None = None
         """The class of the error that the last request has ended with; None: it was answered."""
@@ -382,7 +377,7 @@ class _Fetcher:
         # A connection of its own: a Fetch that waits for records holds up what comes after it.
         peers = Peers(self._shared.client, self._shared.runtime)
         try:
-            while self.partitions or self._uncheckpointed:
+            while self.partitions or self._cuts.are_waiting:
                 if not await self._step_safely(peers):
                     await asyncio.sleep(self._shared.config.backoff_ms / 1000)
         finally:
@@ -403,7 +398,7 @@ class _Fetcher:
                 self._unreachable = None
             return is_answered
         due = next(iter(self.delayed.values()), self._now() + _IDLE_S)
-        if self._uncheckpointed:
+        if self._cuts.are_waiting:
             # Of partitions that this broker leads by now, whose appends wait for room.
             due = min(due, self._now() + self._shared.config.backoff_ms / 1000)
         await self._woken.wait_until(due)
@@ -703,68 +698,15 @@ class _Fetcher:
         Raises:
             OSError: as `steps`.
         """
-        log, cleaner = followed.partition.log, self._shared.cleaner
-        # As in Kafka: compaction would put segments back that are cut, from what it has read of
-        # them before, and retention would find files gone, and take that for a failed device.
-        cleaner.pause(followed.name)
-        try:
-            # Neither has an event to wait for.
-            while cleaner.is_cleaning(followed.name) or log.is_shrinking:  # noqa: ASYNC110
-                await asyncio.sleep(CUT_CHECK_S)
-            # It may lead by now, be deleted, or have moved to another directory.
-            if self._is_current(followed) and followed.partition.log is log:
-                log.is_shrinking = True
-                try:
-                    await self._take_steps(followed, steps)
-                finally:
-                    log.is_shrinking = False
-                    if cleaner.is_in_service(log):
-                        cleaner.note_truncated(log)
-        finally:
-            cleaner.resume(followed.name)
+        await self._cuts.cut(
+            followed.partition, steps, is_current=lambda: self._is_current(followed)
+        )
         self._changed[followed.name] = None
 
-    async def _take_steps(self, followed: _Followed, steps: DeviceSteps) -> None:
-        partition = followed.partition
-        error: OSError | None = None
-        home = self._shared.logs.home_of(partition.log)
-        # Also as a leader, which it may have become when the cut ends.
-        partition.hold_appends()
-        self._uncheckpointed.setdefault(home, []).append(partition)
-        while True:
-            try:
-                step = next(steps) if error is None else steps.throw(error)
-            except StopIteration:
-                break
-            error = await self._on_device(step)
-            if error is None and not self._is_current(followed):
-                # A leader of a newer epoch may have what the rest would remove.
-                steps.close()
-                break
-
     async def _checkpoint_cuts(self) -> None:
-        """Write the checkpoints of the directories in which logs were cut: once for all."""
-        for home, partitions in tuple(self._uncheckpointed.items()):
-            error = None if home.failure else await self._on_device(home.offsets.write)
-            if error is not None:
-                self._shared.logs.settle(home, error)
-            if error is not None and home.failure is None:
-                # A full disk: nothing may be appended before there is room.
-                for each in partitions:
-                    if each.name in self.partitions:
-                        self._delay(self.partitions[each.name])
-                continue
-            del self._uncheckpointed[home]
-            for each in partitions:
-                each.take_appends()
-                each.followed()
-
-    async def _on_device(self, step: Callable[[], None]) -> OSError | None:
-        try:
-            await self._shared.runtime.threads.run(step)
-        except OSError as error:
-            return error
-        return None
+        for each in await self._cuts.checkpoint():
+            if each.name in self.partitions:
+                self._delay(self.partitions[each.name])
 
     # -- out of range -------------------------------------------------------------------------
 
