@@ -1,5 +1,6 @@
 """A member under the consumer protocol (KIP-848): heartbeats, reconciliation, fencing, leaving."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -390,6 +391,24 @@ def test_a_member_follows_its_coordinator(code: ErrorCode) -> None:
     assert (body.member_epoch, owned(body)) == (1, (0,))
     assert request.node is not None
     assert request.node.id == 2**31 - 1 - 2
+
+
+def test_a_coordinator_that_refuses_all_is_not_asked_without_a_pause() -> None:
+    """One that others name and that cannot load the group, as with a full disk."""
+    stage = stage_of()
+    stage.becomes_consumer_member(0)
+    stage.passes(5)
+    stage.beats(0, error_code=ErrorCode.NOT_COORDINATOR)
+    stage.find()
+    times = []
+    for _ in range(4):
+        stage.beats(0, error_code=ErrorCode.NOT_COORDINATOR)
+        times.append(stage.now)
+        stage.now = stage.membership.next_deadline(stage.now)
+        stage.find()
+    pauses = [after - before for before, after in pairwise([*times, stage.now])]
+    assert all(pause > 0.05 for pause in pauses)
+    assert pauses[-1] > 2 * pauses[0]
 
 
 def test_a_broken_connection_has_the_coordinator_looked_up() -> None:

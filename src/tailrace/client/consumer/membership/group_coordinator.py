@@ -47,6 +47,9 @@ class GroupCoordinator:
         self._request: GroupRequest | None = None
         self._failures = 0
         self._retry_at = -NEVER
+        self._found_at = -NEVER
+        self._losses = 0
+        """How often in a row it was lost as soon as it was found."""
 
     def next_request(self, now: float) -> GroupRequest | None:
         """The look-up, if the coordinator is unknown and a look-up is due."""
@@ -113,15 +116,27 @@ class GroupCoordinator:
         # A node that is found again may be another process: sessions are counted from here.
         self.find_count += 1
         self._failures = 0
+        self._found_at = now
         logger.info("group_coordinator_found group=%s node=%d", self._group, found.node_id)
 
     def mark_unknown(self, node: Node | None, now: float, *, why: str) -> None:
-        """Forget the coordinator if it is still `node`, and look it up again."""
-        if node is not None and node == self.node:
-            logger.info("group_coordinator_lost group=%s %s reason=%s", self._group, node, why)
-            self.node = None
-            # At once: a coordinator moves when its broker is restarted, and the session runs on.
-            self._retry_at = now
+        """Forget the coordinator if it is still `node`, and look it up again.
+
+        At once, and after a pause if that has not helped: if it was only just found again.
+        """
+        if node is None or node != self.node:
+            return
+        logger.info("group_coordinator_lost group=%s %s reason=%s", self._group, node, why)
+        self.node = None
+        # A coordinator moves when its broker is restarted, and the session runs on.
+        self._retry_at = now
+        # The broker that brokers name may refuse all that it is asked, as one that cannot load the
+        # group does, or that does not know of its leadership yet.
+        if now >= self._found_at + self._config.retry_backoff_max_ms / 1000:
+            self._losses = 0
+        elif self._losses:
+            self._retry_at += self._backoff.pause_s(self._losses - 1)
+        self._losses += 1
 
     def _retry(self, now: float, *, why: str) -> None:
         self._retry_at = now + self._backoff.pause_s(self._failures)
