@@ -132,6 +132,10 @@ class LeaderEpochs:
         """
         self._entries = _assigned(self._entries, EpochEntry(epoch, start_offset))
 
+    def restore(self, entries: tuple[EpochEntry, ...]) -> None:
+        """Have the entries of before again: what was to begin an epoch could not be written."""
+        self._entries = entries
+
     def cut_end(self, log_end: Offset) -> bool:
         """Remove epochs that begin at or after the end of the log; returns whether there were any.
 

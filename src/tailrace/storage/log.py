@@ -213,13 +213,18 @@ class Log:
             self.roll(base_offset)
         # In memory only: the checkpoint may lag until the next flush, because recovery reads the
         # epochs of what is not flushed from the batches.
+        epochs = self.epochs.entries
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
-        self.segments.active.append(
-            # The CRC does not cover base offset and epoch, so the received bytes are written as
-            # they are. Kafka too notes the last offset of the batch for its largest timestamp.
-            SegmentAppend(apply_stamps(planned), last_offset, max_timestamp, last_offset)
-        )
+        try:
+            self.segments.active.append(
+                # The CRC does not cover base offset and epoch, so the received bytes are written as
+                # they are. Kafka too notes the last offset of the batch for its largest timestamp.
+                SegmentAppend(apply_stamps(planned), last_offset, max_timestamp, last_offset)
+            )
+        except BaseException:
+            self.epochs.restore(epochs)
+            raise
         # After the write: a reader on another thread must not look for bytes that are not there
         # yet.
         self.positions.advance_end(Offset(last_offset + 1))
@@ -276,6 +281,7 @@ class Log:
             now_ms=now_ms,
         ):
             self.roll(planned.first_offset)
+        epochs = self.epochs.entries
         for batch in planned.noted:
             if batch.leader_epoch >= 0:
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
@@ -284,14 +290,19 @@ class Log:
             elif batch.legacy is not None:
                 self.epochs.clear()
                 self.epochs.save()
-        self.segments.active.append(
-            SegmentAppend(
-                data=planned.data,
-                last_offset=planned.last_offset,
-                max_timestamp=planned.max_timestamp,
-                max_timestamp_offset=planned.max_timestamp_offset,
+        try:
+            self.segments.active.append(
+                SegmentAppend(
+                    data=planned.data,
+                    last_offset=planned.last_offset,
+                    max_timestamp=planned.max_timestamp,
+                    max_timestamp_offset=planned.max_timestamp_offset,
+                )
             )
-        )
+        except BaseException:
+            # The leader may send batches of older epochs when it is asked again.
+            self.epochs.restore(epochs)
+            raise
         self.positions.advance_end(Offset(planned.last_offset + 1))
         for batch in planned.noted:
             if batch.producer_id >= 0:

@@ -1,5 +1,6 @@
 """`ObserverLog`: records count once they are committed, and what a leader must not send."""
 
+import errno
 import json
 
 import pytest
@@ -26,6 +27,7 @@ from tailrace.protocol.metadata_records import (
 )
 from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder
+from tailrace.testing import DiskFault
 from tests.unit.cluster.metadata_logs import FOLDER, Node, setting, value_in
 from tests.unit.cluster.observers import LEADER, NODE, Copy, follow, install, leader_of
 
@@ -109,6 +111,21 @@ def test_an_uncommitted_end_is_cut_where_another_leader_goes_on() -> None:
     log = copy.open()
     log.commit(leader.end)
     assert value_in(log.image) == 9
+
+
+def test_a_full_disk_leaves_nothing_of_an_append() -> None:
+    """Not its epochs either: what the leader sends next may be of earlier ones."""
+    copy, leader = Copy(), leader_of(1, 2)
+    leader.lead()
+    log = copy.open()
+    copy.files.faults.append(DiskFault(operation="write", path_part=".log", error=errno.ENOSPC))
+    with pytest.raises(OSError, match="space"):
+        follow(log, leader)
+    assert (log.end_offset, log.last_epoch) == (0, 0)
+    copy.files.faults.clear()
+    leader.lose_from(4)
+    follow(log, leader)
+    assert (log.end_offset, log.last_epoch) == (4, 1)
 
 
 def test_committed_records_are_never_cut() -> None:

@@ -294,6 +294,7 @@ def test_an_append_that_fails_leaves_the_log_as_it_was(fault: DiskFault, count: 
     except OSError:
         assert log.end_offset == count
         assert records(log) == before
+        assert log.epochs.latest == 0
     else:
         before = records(log)
     files.faults.clear()
