@@ -25,7 +25,9 @@ from compat.kafka_to_us import Expected, wait_until_cleaned
 from compat.old_kafka import OldKafka
 from compat.report import Report
 from compat.topics import configure, create_topics
+from tailrace.errors import FatalError
 from tailrace.model import NO_TIMESTAMP
+from tailrace.records.layout import LENGTH, LENGTH_POSITION, LOG_OVERHEAD, MAGIC_POSITION
 from tailrace.storage.config import usable_configs
 from tailrace.storage.log import Log
 
@@ -38,6 +40,8 @@ _CLIENTS: Mapping[str, tuple[int, int]] = {"v0": (0, 9), "v1": (0, 10)}
 _CODECS = ("none", "gzip", "snappy", "lz4")
 """Codecs of v0 and v1."""
 
+_ATTEMPTS_MAX = 20
+"""Most times that records are sent until Kafka has written some in the format of a topic."""
 _AT_FIRST = {"segment.index.bytes": "65536", "index.interval.bytes": "512"}
 """Settings that a segment keeps as they were when it was created."""
 
@@ -108,6 +112,13 @@ def _write(kafka: OldKafka) -> Expected:
         configure(servers, dict.fromkeys(MIXED, _format(version)))
         for topic in MIXED:
             _produce(servers, topic, is_keyed=topic in COMPACTED)
+            # Kafka answers before the log knows its new setting.
+            attempts = 1
+            while topic not in COMPACTED and int(version[1]) not in _formats(kafka.logs, topic):
+                if attempts == _ATTEMPTS_MAX:
+                    raise FatalError(f"Kafka does not write {version} to {topic}")
+                _produce(servers, topic, is_keyed=False)
+                attempts += 1
     for topic in (*CONVERTED, *COMPACTED):
         if topic not in MIXED:
             _produce(servers, topic, is_keyed=topic in COMPACTED)
@@ -122,6 +133,19 @@ def _write(kafka: OldKafka) -> Expected:
     expected = _read_all(servers)
     assert held
     return expected
+
+
+def _formats(logs: Path, topic: str) -> set[int]:
+    """The formats in the files of a topic, of which a broker may write the last one."""
+    found = set()
+    for path in (logs / f"{topic}-0").glob("*.log"):
+        data, position = path.read_bytes(), 0
+        # Each format has a size before the rest, and its number at the same place.
+        while position + MAGIC_POSITION < len(data):
+            found.add(data[position + MAGIC_POSITION])
+            [size] = LENGTH.unpack_from(data, position + LENGTH_POSITION)
+            position += LOG_OVERHEAD + size
+    return found
 
 
 def _write_more(kafka: OldKafka) -> Expected:

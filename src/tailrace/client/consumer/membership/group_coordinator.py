@@ -49,7 +49,7 @@ class GroupCoordinator:
         self._retry_at = -NEVER
         self._found_at = -NEVER
         self._losses = 0
-        """How often in a row it was lost as soon as it was found."""
+        """Number of times in a row that it was lost as soon as it was found."""
 
     def next_request(self, now: float) -> GroupRequest | None:
         """The look-up, if the coordinator is unknown and a look-up is due."""
