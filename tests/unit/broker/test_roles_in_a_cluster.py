@@ -85,6 +85,23 @@ async def test_a_deleted_topic_leaves_leader_and_follower(outside: Outside) -> N
         assert not outside.files.exists("data-2/t-0")
 
 
+async def test_a_folder_without_a_topic_id_is_set_aside(outside: Outside) -> None:
+    """Its records may be those of a deleted topic of the name; the replica is fetched again."""
+    async with running_cluster(outside, 1, 2) as cluster:
+        await cluster.add_topic(replicas=(1, 2))
+        await produce(cluster.peer(1), "t", batch(b"a"))
+        await cluster.stop(2)
+        inside = outside.files.list("data-2/t-0")
+        outside.files.remove("data-2/t-0/partition.metadata")
+        await cluster.start(2)
+        await cluster.until(lambda: cluster.end(2) == 1)
+        (aside,) = [each for each in outside.files.list("data-2") if each.endswith("-stray")]
+        assert aside.startswith("t-0.")
+        kept = set(outside.files.list(f"data-2/{aside}"))
+        assert kept == set(inside) - {"partition.metadata"}
+        assert outside.files.exists("data-2/t-0/partition.metadata")
+
+
 @pytest.mark.parametrize("assigned", [UNASSIGNED, LOST])
 async def test_the_controllers_hear_where_a_log_was_made(outside: Outside, assigned: UUID) -> None:
     """They leave the choice to the broker, or do not know where the log was (KIP-858)."""

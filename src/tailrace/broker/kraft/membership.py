@@ -309,7 +309,8 @@ class Membership:
         """Put the folders aside that are of no replica of this broker; nothing deletes them.
 
         As Kafka: the image has no such topic, another one of the name, or the replica on other
-        brokers. What was deleted while this broker was away is among them too.
+        brokers; or the folder has no topic id. What was deleted while this broker was away is among
+        them too.
 
         Raises:
             DirectoryError: a folder cannot be renamed, or a partition is in two directories.
@@ -321,12 +322,15 @@ class Membership:
             if home is None or home.failure is not None:
                 continue
             state = self.cluster.partition(partition)
-            if state is None or node_id not in state.replicas:
-                home.set_aside(
-                    partition,
-                    topic_id or self.new_id(),
-                    reason="the cluster has no such replica on this broker; nothing deletes it",
-                )
+            if topic_id is None:
+                # Records come after the id. So a crash has cut the making of the log short, or the
+                # disk has lost a file, and the records may be those of a deleted topic of the name.
+                reason = "it has no topic id (partition.metadata); nothing deletes it"
+            elif state is None or node_id not in state.replicas:
+                reason = "the cluster has no such replica on this broker; nothing deletes it"
+            else:
+                continue
+            home.set_aside(partition, topic_id or self.new_id(), reason=reason)
 
     def _published(self, image: MetadataImage, change: ImageChange, offset: int) -> None:
         self._newest = (image, offset)
