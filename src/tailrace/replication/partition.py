@@ -119,6 +119,7 @@ class Partition:
         log: Log,
         *,
         on_failure: Callable[[OSError], None],
+        on_room: Callable[[], None] = lambda: None,
         cluster: ClusterView | None = None,
         propose: "Callable[[Partition, IsrChange], None]" = lambda _, __: None,
     ) -> None:
@@ -141,7 +142,9 @@ class Partition:
         self._cluster = cluster
         self._propose_change = propose
         self._on_failure = on_failure
-        """Takes the log directory out of service."""
+        """Takes the log directory out of service, or notes that it is full."""
+        self._on_room = on_room
+        """Called when an append succeeds after one that was refused."""
         self._is_refused = False
         """Whether the last append failed because the disk was full."""
         self._committed = OffsetWaits()
@@ -445,15 +448,24 @@ class Partition:
     def name(self) -> TopicPartition:
         return self.log.partition
 
-    def exchange(self, log: Log, *, on_failure: Callable[[OSError], None]) -> None:
+    def exchange(
+        self, log: Log, *, on_failure: Callable[[OSError], None], on_room: Callable[[], None]
+    ) -> None:
         """Serve the moved copy of the log, in another directory, from now on."""
+        self.leave_directory()
         # A transaction that was verified before the move begins after it.
         log.producers.continue_verifications(self.log.producers)
         # It may have moved since the copy was prepared.
         log.advance_high_watermark(self.log.positions.high_watermark)
         self.log = log
-        self._on_failure = on_failure
+        self._on_failure, self._on_room = on_failure, on_room
         self.appended.changed()
+
+    def leave_directory(self) -> None:
+        """Note that the log goes, which gives room to a full directory."""
+        if self._is_refused:
+            self._is_refused = False
+            self._on_room()
 
     # -- records ------------------------------------------------------------------------------
 
@@ -554,6 +566,7 @@ class Partition:
         if self._is_refused:
             logger.info("append_recovered path=%s", self.log.folder.path)
             self._is_refused = False
+            self._on_room()
 
     def read(
         self, offset: Offset, *, bytes_max: int, is_first_whole: bool, limit: ReadLimit
@@ -712,10 +725,9 @@ class Partition:
         """
         if isinstance(error, StorageError | BlockingIOError | CutMeanwhileError):
             return
+        self._on_failure(error)
         # A full disk has not failed: consumers read on, and retention may make room.
-        if not is_shortage(error):
-            self._on_failure(error)
-        elif not self._is_refused:
+        if is_shortage(error) and not self._is_refused:
             logger.error("append_refused reason=%s", unusable(self.log.folder.path, error))
             self._is_refused = True
 

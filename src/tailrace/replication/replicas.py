@@ -186,7 +186,8 @@ class Replicas:
         log.producers.verifications.is_required = self._verifies_transactions
         partition = self._partitions[name] = Partition(
             log,
-            on_failure=lambda error: self._logs.fail(home, error),
+            on_failure=lambda error: self._logs.refused(home, error),
+            on_room=lambda: self._logs.took_append(home),
             cluster=self._cluster,
             propose=self._propose,
         )
@@ -275,7 +276,11 @@ class Replicas:
         """Replace the log of a partition by its moved copy; waiting fetches are woken."""
         home, partition = self._logs.home_of(log), self._partitions[name]
         log.on_rolled = self._note_rolled
-        partition.exchange(log, on_failure=lambda error: self._logs.fail(home, error))
+        partition.exchange(
+            log,
+            on_failure=lambda error: self._logs.refused(home, error),
+            on_room=lambda: self._logs.took_append(home),
+        )
         self.on_placed(log)
 
     @contextmanager
@@ -370,6 +375,8 @@ class Replicas:
         self._offline.pop(name, None)
         self._assigned.pop(name, None)
         partition = self._partitions.pop(name, None)
+        if partition is not None:
+            partition.leave_directory()
         rest = self._logs.take_out(name, unique_id)
         if partition is not None:
             self.held.discard(name)

@@ -59,7 +59,7 @@ class LogManagerStatistics:
     failed_count: int
     """Directories that have failed, or could not be used when the broker started."""
     full_count: int
-    """Directories in service without room, until a write succeeds."""
+    """Directories in service without room, until they take what they have refused."""
 
 
 class LogManager:
@@ -83,8 +83,8 @@ class LogManager:
         self._placing = threading.Lock()
         # Logs that are made in each directory now, which it does not count yet.
         self._creating: Counter[DirectoryLogs] = Counter()
-        # Directories that were logged as full.
-        self._full: set[DirectoryLogs] = set()
+        # Directories that were logged as full, and whether a checkpoint shows that they are not.
+        self._full: dict[DirectoryLogs, bool] = {}
         self.cordoned: frozenset[DirectoryLogs] = frozenset()
         """Directories that get no new logs; see `cordon`."""
         self.on_failure: Callable[[DirectoryLogs], None] = lambda _: None
@@ -327,13 +327,30 @@ class LogManager:
             self.fail(directory, error)
         # Once: a full disk refuses every append.
         elif directory not in self._full:
-            self._full.add(directory)
+            self._full[directory] = True
             logger.warning("disk_full reason=%s", unusable(directory.path, error))
 
-    def has_room(self, directory: DirectoryLogs) -> None:
-        """Note that a write to a directory succeeded: it is not full any more."""
+    def refused(self, directory: DirectoryLogs, error: OSError) -> None:
+        """`settle` an OSError of a log's records."""
+        self.settle(directory, error)
+        # A checkpoint is small, and finds room where no append does. Descriptors and memory are
+        # short for moments, and reads meet that too, so there the next checkpoint may decide.
+        if directory in self._full and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            self._full[directory] = False
+
+    def took_append(self, directory: DirectoryLogs) -> None:
+        """Note that a log which had refused an append took one, or has left the directory."""
         if directory in self._full:
-            self._full.discard(directory)
+            self._full[directory] = True
+
+    def has_room(self, directory: DirectoryLogs) -> None:
+        """Note that a checkpoint of a directory succeeded: it is not full if it takes appends too.
+
+        Only then, since a nearly full disk takes some appends and refuses others: it has two lines
+        in an interval of checkpoints at most.
+        """
+        if self._full.get(directory):
+            del self._full[directory]
             logger.info("disk_has_room path=%s", directory.path)
 
     def fail(self, directory: DirectoryLogs, error: OSError) -> None:

@@ -337,7 +337,7 @@ class Follower:
             log = create_log(self.manager, name, **given)
             home = self.manager.home_of(log)
             self.partitions[name] = Partition(
-                log, on_failure=lambda error: self.manager.fail(home, error)
+                log, on_failure=lambda error: self.manager.refused(home, error)
             )
         return self.partitions[name]
 

@@ -1,5 +1,7 @@
 """Brokers of one cluster: who leads, who follows, and what is acknowledged."""
 
+import errno
+
 import pytest
 
 from tailrace.errors import DirectoryError
@@ -25,6 +27,7 @@ from tailrace.protocol.messages.init_producer_id import (
 from tailrace.records.builder import BatchBuilder
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.testing import Outside
+from tailrace.testing.files import DiskFault
 from tailrace.testing.script import FaultKind
 from tailrace.values import replace
 from tests.unit.broker.brokers import batch, fetch, fetch_request, produce
@@ -183,3 +186,47 @@ async def test_a_producer_begins_while_the_controllers_are_away(outside: Outside
         answer = await cluster.peer(1).ask(ApiKey.INIT_PRODUCER_ID, asked, InitProducerIdResponse)
         assert (answer.error_code, answer.producer_id) == (ErrorCode.NONE, 0)
         cluster.controller.move(100)
+
+
+async def test_a_full_disk_has_a_line_when_it_fills_and_when_it_has_room(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither refused appends nor checkpoints, which find room, add lines in between."""
+    caplog.set_level("INFO")
+
+    def lines() -> list[str]:
+        return [each.split()[0] for each in caplog.messages if each.startswith("disk_")]
+
+    async with running_cluster(outside, 1) as cluster:
+        for name in ("t", "u"):
+            await cluster.add_topic(name, replicas=(1,))
+        fault = DiskFault(operation="write", path_part=".log", error=errno.ENOSPC)
+        outside.files.faults.append(fault)
+        for _ in range(5):
+            for name in ("t", "u"):
+                answer = await produce(cluster.peer(1), name, batch(b"a"))
+                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            await outside.pass_time(100)
+        assert lines() == ["disk_full"]
+        assert cluster.brokers[1].logs.statistics().full_count == 1
+        outside.files.faults.clear()
+        assert (await produce(cluster.peer(1), "t", batch(b"a"))).error_code == ErrorCode.NONE
+        await outside.pass_time(100)
+        assert lines() == ["disk_full", "disk_has_room"]
+        assert cluster.brokers[1].logs.statistics().full_count == 0
+
+
+async def test_a_disk_has_room_when_what_it_refused_is_deleted(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No append comes any more that could show it."""
+    caplog.set_level("INFO")
+    async with running_cluster(outside, 1) as cluster:
+        await cluster.add_topic("t", replicas=(1,))
+        fault = DiskFault(operation="write", path_part="t-0", error=errno.ENOSPC)
+        outside.files.faults.append(fault)
+        await produce(cluster.peer(1), "t", batch(b"a"))
+        deleted = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
+        cluster.controller.do(ApiKey.DELETE_TOPICS, deleted)
+        await outside.pass_time(100)
+        assert "disk_has_room" in caplog.text

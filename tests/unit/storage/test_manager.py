@@ -401,6 +401,27 @@ def test_a_full_disk_is_told_once_and_fails_nothing(caplog: pytest.LogCaptureFix
     assert len([line for line in caplog.messages if line.startswith("disk_full")]) == 2
 
 
+def test_a_nearly_full_disk_has_room_only_between_refusals(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The last append before a checkpoint decides, so that each interval has two lines at most."""
+    caplog.set_level("INFO")
+    logs = manager(MemoryFiles())
+    (directory,) = logs.directories
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    for _ in range(3):
+        logs.took_append(directory)
+        logs.refused(directory, error)
+        logs.has_room(directory)
+    assert [line.split()[0] for line in caplog.messages] == ["disk_full"]
+    assert logs.statistics().full_count == 1
+    logs.took_append(directory)
+    logs.has_room(directory)
+    logs.has_room(directory)
+    assert [line.split()[0] for line in caplog.messages] == ["disk_full", "disk_has_room"]
+    assert logs.statistics().full_count == 0
+
+
 def test_a_failed_flush_is_a_failure_even_of_a_full_disk() -> None:
     """The page cache no longer has the unwritten bytes, so a second flush would not write them."""
     files = MemoryFiles()
