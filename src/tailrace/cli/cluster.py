@@ -1,13 +1,22 @@
-"""`tailrace cluster`: the state of a cluster that runs, or that the files of a node have."""
+"""`tailrace cluster`: a cluster that runs, its move, and what the files of a node say of it."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
 from tailrace.cli.arguments import aligned
-from tailrace.cli.on_cluster import AS_JSON, Connection, emit, on_cluster, say
+from tailrace.cli.on_cluster import (
+    AS_JSON,
+    YES,
+    Connection,
+    emit,
+    on_cluster,
+    parse_numbers,
+    say,
+)
 from tailrace.offline.metadata_state import (
     END,
     Change,
@@ -34,7 +43,7 @@ FENCED, SHUTTING_DOWN = "fenced", "shutting down"
 
 @click.group()
 def cluster() -> None:
-    """Show the state of a cluster, or what the files of a node's metadata log say of it.
+    """Show the state of a cluster, or move it to other brokers.
 
     With --data no broker is asked and no file is changed, so a copy of the directory is enough.
     """
@@ -113,6 +122,100 @@ def describe(
     lines = _partitions(tree["topics"][name]) if name is not None else _parts(tree)
     for line in lines:
         click.echo(printable(line))
+
+
+def _numbers_of(_: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
+    assert parameter.opts
+    return tuple(dict.fromkeys(parse_numbers(value, flag=parameter.opts[0], what="a broker id")))
+
+
+def _rate(_: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?)(i?)B?(?:/s)?", value, re.IGNORECASE)
+    size = 0
+    if found is not None:
+        number, prefix, is_binary = found.groups()
+        size = int(
+            float(number) * (1024 if is_binary else 1000) ** " kmgt".index(prefix.lower() or " ")
+        )
+    if size < 1:
+        raise click.BadParameter(
+            f"{value!r} is no rate; give bytes a second, such as 50MB", param=parameter
+        )
+    return size
+
+
+@cluster.command()
+@click.option(
+    "--from", "source", required=True, callback=_numbers_of, metavar="ID,...",
+    help="The brokers to move everything from, such as 1,2,3 or 1-3.",
+)  # fmt: skip
+@click.option(
+    "--to", "target", required=True, callback=_numbers_of, metavar="ID,...",
+    help="The brokers to move it to; they run, with the same controllers.",
+)  # fmt: skip
+@click.option(
+    "--throttle", callback=_rate, metavar="RATE",
+    help="Most bytes a second that each broker sends, and gets, for the move: 50MB. "
+    "Default: no limit.",
+)  # fmt: skip
+@click.option(
+    "--at-once", "partitions_max", type=click.IntRange(1, 10_000), default=20, show_default=True,
+    help="Most partitions that move at the same time.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Check, and show the plan, without a change.")
+@click.option(
+    "--cancel", is_flag=True,
+    help="Put back the partitions that are being moved, and remove the throttle. Partitions that "
+    "have moved stay; to move them back too, exchange --from and --to.",
+)  # fmt: skip
+@click.option(
+    "--no-retire", is_flag=True,
+    help="End when everything has moved. By default the old brokers are unregistered when they "
+    "have stopped, which is waited for.",
+)  # fmt: skip
+@YES
+@AS_JSON
+@on_cluster
+def migrate(
+    source: tuple[int, ...],
+    *,
+    target: tuple[int, ...],
+    throttle: int | None,
+    partitions_max: int,
+    dry_run: bool,
+    cancel: bool,
+    no_retire: bool,
+    yes: bool,
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Move a live cluster from some brokers to others, such as from Kafka to Tailrace and back.
+
+    Checks that the new brokers can take everything and shows the plan. Then it moves all
+    partitions, internal topics included, a few at a time, and leaders with them; racks are kept
+    where possible. Last it says which brokers can be stopped, and ends their registrations.
+
+    Clients work meanwhile. Ctrl-C finishes the partitions that are being moved, a second one leaves
+    them to the controllers. All state is in the cluster: the same command continues, from any
+    machine.
+    """
+    both = sorted(set(source) & set(target))
+    if both:
+        raise click.UsageError(f"broker {both[0]} is in --from and in --to")
+    if cancel and dry_run:
+        raise click.UsageError("--cancel and --dry-run exclude each other")
+    from tailrace.cli.cluster_migrate import cancel_running, migrate_running
+    from tailrace.client.migration.plan import Order
+
+    order = Order(source=source, target=target, throttle=throttle, partitions_max=partitions_max)
+    if cancel:
+        cancel_running(connection, order, as_json=as_json)
+    else:
+        migrate_running(
+            connection, order, retires=not no_retire, is_dry_run=dry_run, yes=yes, as_json=as_json
+        )
 
 
 @cluster.command()

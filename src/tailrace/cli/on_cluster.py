@@ -245,8 +245,8 @@ def parse_partitions(text: str, *, flag: str) -> tuple[str, tuple[int, ...] | No
     return topic, parse_numbers(listed, flag=flag)
 
 
-def parse_numbers(text: str, *, flag: str) -> tuple[int, ...]:
-    """Partition numbers of `0,1,4-7`.
+def parse_numbers(text: str, *, flag: str, what: str = "a partition number") -> tuple[int, ...]:
+    """Partition numbers, or ids of brokers, of `0,1,4-7`.
 
     Raises:
         click.UsageError: they are none, or more than `PARTITIONS_MAX`.
@@ -256,9 +256,7 @@ def parse_numbers(text: str, *, flag: str) -> tuple[int, ...]:
         first, dash, last = part.strip().partition("-")
         ends = (first, last if dash else first)
         if not all(each.isascii() and each.isdigit() and len(each) < 8 for each in ends):
-            raise click.UsageError(
-                f"{flag}: {part!r} is not a partition number; give numbers such as 0,1,4-7"
-            )
+            raise click.UsageError(f"{flag}: {part!r} is not {what}; give numbers such as 0,1,4-7")
         if int(ends[0]) > int(ends[1]):
             # Without this check it would choose nothing, which some commands would take for all.
             raise click.UsageError(f"{flag}: the range {part!r} ends before it begins")

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Self
 
 from tailrace.cli.on_cluster import say
 from tailrace.cli.record_text import Shower
@@ -33,10 +33,11 @@ class CtrlC:
     def __init__(self) -> None:
         self._is_held = self._has_come = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         # A shell has it ignored in what it runs in the background; that stays so.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._interrupt)
+        return self
 
     def __exit__(self, *_: object) -> None:
         if signal.getsignal(signal.SIGINT) == self._interrupt:
@@ -46,6 +47,11 @@ class CtrlC:
         if not self._is_held or self._has_come:
             raise KeyboardInterrupt
         self._has_come = True
+
+    @property
+    def has_come(self) -> bool:
+        """Whether a step is to end early, for Ctrl-C waits for it."""
+        return self._has_come
 
     @contextmanager
     def held(self) -> Iterator[None]:

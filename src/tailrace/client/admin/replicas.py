@@ -275,17 +275,22 @@ def list_partition_reassignments(
 
 
 def describe_log_dirs(
-    call: Call, brokers: Iterable[int] | None = None
+    call: Call,
+    brokers: Iterable[int] | None = None,
+    *,
+    partitions: Iterable[TopicPartition] | None = None,
 ) -> Steps[Outcomes[int, dict[str, LogDirectory]]]:
     """The log directories of these brokers, or of all, by path.
 
-    Repeated after a lost connection.
+    With `partitions` the logs of these alone are named, which is a short answer of a broker that
+    has many. Repeated after a lost connection.
     """
     wanted = (
         # A broker answers about its own directories alone.
         (yield from brokers_of(call)) if brokers is None else all_of(int, brokers, what="brokers")
     )
-    return (yield from _describe(call, wanted, partitions=None))
+    chosen = None if partitions is None else partitions_in(partitions)
+    return (yield from _describe(call, wanted, partitions=chosen))
 
 
 def describe_replica_log_dirs(

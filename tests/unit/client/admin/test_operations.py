@@ -65,6 +65,19 @@ def test_log_directories_of_all_brokers_are_described() -> None:
     assert sorted(at.asked_nodes()) == [1, 2]
 
 
+def test_the_logs_of_some_partitions_are_asked_for() -> None:
+    """A poll about a few has a short answer, however many a broker has."""
+
+    async def scene(at: AdminStage, admin: AsyncAdmin) -> Any:
+        del at
+        return await admin.describe_log_dirs([1], partitions=[T1, T0])
+
+    answer = directories(log_dirs.DescribeLogDirsResult(log_dir="/a"))
+    _, at = on_stage(scene, (ApiKey.DESCRIBE_LOG_DIRS, answer))
+    (topic,) = at.asked[0][1].topics
+    assert (topic.topic, topic.partitions) == ("t", (0, 1))
+
+
 def test_a_broker_that_refuses_its_log_directories_does_not_harm_the_others() -> None:
     """An answer with an error, and an old one without any directory, are refusals."""
 

@@ -1,0 +1,191 @@
+"""`survey_cluster`: what a move of a cluster depends on, asked of the cluster itself.
+
+Brokers and controllers, partitions and those that are being moved, the sizes of replicas, the room
+on the new brokers, and the APIs of both. Each question has the time limit of a call of its own.
+
+Not here: what follows from it (`plan`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Concatenate, ParamSpec, TypeVar
+
+from tailrace.client.admin.cluster import (
+    BrokerNode,
+    describe_cluster,
+    describe_metadata_quorum,
+)
+from tailrace.client.admin.items import ItemRequest, for_each
+from tailrace.client.admin.replicas import (
+    LogDirectory,
+    Reassignment,
+    describe_log_dirs,
+    list_partition_reassignments,
+)
+from tailrace.client.admin.topics import list_topics
+from tailrace.client.calls import Call
+from tailrace.client.drive.steps import Steps
+from tailrace.client.errors import UnsupportedBrokerError
+from tailrace.client.reader import PartitionDescription
+from tailrace.client.routes import broker
+from tailrace.errors import TailraceError
+from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tailrace.values import dataclass, replace
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The cluster at one time; its parts may be some milliseconds apart."""
+
+    brokers: Mapping[int, BrokerNode]
+    """Brokers that are registered, or the living ones from a cluster before Kafka 4.0."""
+    voters: frozenset[int]
+    """The nodes that are controllers."""
+    partitions: Mapping[TopicPartition, PartitionDescription]
+    internal: frozenset[str]
+    """The topics of Kafka's own state."""
+    moving: Mapping[TopicPartition, Reassignment]
+    sizes: Mapping[int, Mapping[TopicPartition, int]]
+    """Bytes of replicas, by the brokers that answer."""
+    room: Mapping[int, int | None]
+    """Free bytes of the new brokers that answer; None if one cannot tell."""
+    silent: Mapping[int, TailraceError]
+    """Why the other new brokers do not answer."""
+    apis: Mapping[int, frozenset[int]]
+    """The APIs that brokers serve, by number."""
+
+    def size(self, partition: TopicPartition) -> int:
+        """Bytes of a replica that has all of a partition, as far as anybody knows."""
+        # Of followers that lag, and of copies under way, less is there than will be.
+        return max((each.get(partition, 0) for each in self.sizes.values()), default=0)
+
+    def missing_apis(self, number: int, others: Iterable[int]) -> list[str]:
+        """The APIs that others serve and a broker does not, by name."""
+        if number not in self.apis:
+            return []
+        served = frozenset().union(*(self.apis.get(each, frozenset()) for each in others))
+        return [_title(each) for each in sorted(served - self.apis[number])]
+
+
+def renewed(call: Call, *, limit_ms: int | None = None) -> Call:
+    """A call that begins now, on the same connections and with the same retries."""
+    limit_ms = call.limit_ms if limit_ms is None else limit_ms
+    return replace(call, limit_ms=limit_ms, deadline=call.clock() + limit_ms / 1000)
+
+
+def do(
+    call: Call,
+    operation: Callable[Concatenate[Call, P], Steps[T]],
+    *arguments: P.args,
+    **options: P.kwargs,
+) -> Steps[T]:
+    """The result of an operation that has the whole time limit for itself.
+
+    Raises: what the operation raises.
+    """
+    return (yield from operation(renewed(call), *arguments, **options))
+
+
+def survey_cluster(call: Call, *, source: Sequence[int], target: Sequence[int]) -> Steps[Survey]:
+    """The cluster as it is now.
+
+    Raises:
+        TailraceError: no broker answers, or one refuses.
+    """
+    brokers = yield from known_brokers(call)
+    # Reassignments before topics: one that ends in between is seen as done, and never as missing.
+    moving = yield from do(call, list_partition_reassignments)
+    topics = yield from do(call, list_topics)
+    alive = [each.id for each in brokers.values() if not each.is_fenced]
+    directories = yield from do(call, describe_log_dirs, alive)
+    apis = yield from do(call, _apis_of, [each for each in alive if each in {*source, *target}])
+    return Survey(
+        brokers=brokers,
+        voters=(yield from _voters(call)),
+        partitions={
+            TopicPartition(topic.name, each.partition): each
+            for topic in topics
+            for each in topic.partitions
+        },
+        internal=frozenset(each.name for each in topics if each.is_internal),
+        moving=moving,
+        sizes={number: replica_sizes(found) for number, found in directories.succeeded.items()},
+        room={
+            number: _room(found)
+            for number, found in directories.succeeded.items()
+            if number in target
+        },
+        silent=directories.errors,
+        apis=apis,
+    )
+
+
+def known_brokers(call: Call) -> Steps[dict[int, BrokerNode]]:
+    """The brokers of the cluster by id, with fenced ones where the cluster tells them.
+
+    Raises:
+        TailraceError: no broker answers, or one refuses.
+    """
+    try:
+        found = yield from do(call, describe_cluster, include_fenced_brokers=True)
+    except UnsupportedBrokerError:
+        # Before Kafka 4.0 fenced brokers are not named, so they look like ones that are gone.
+        found = yield from do(call, describe_cluster)
+    return {each.id: each for each in found.brokers}
+
+
+def replica_sizes(directories: Mapping[str, LogDirectory]) -> dict[TopicPartition, int]:
+    """Bytes of each replica of a broker."""
+    return {
+        partition: replica.size
+        for directory in directories.values()
+        for partition, replica in directory.replicas.items()
+        # A log that moves to another directory is there twice, and the copy is not whole.
+        if not replica.is_future
+    }
+
+
+def target_of(moved: Reassignment) -> tuple[int, ...]:
+    """The brokers that a partition is to have when its reassignment has ended."""
+    return tuple(each for each in moved.replicas if each not in moved.removing)
+
+
+def _voters(call: Call) -> Steps[frozenset[int]]:
+    try:
+        quorum = yield from do(call, describe_metadata_quorum)
+    except UnsupportedBrokerError:
+        return frozenset()
+    return frozenset(each.replica_id for each in quorum.voters)
+
+
+def _room(directories: Mapping[str, LogDirectory]) -> int | None:
+    """Free bytes of a broker for new logs; 0 if it takes none, None if it cannot tell."""
+    usable = [each for each in directories.values() if each.error is None and not each.is_cordoned]
+    if any(each.usable_bytes < 0 for each in usable):
+        return None
+    # Directories of the same size with as much left are most likely on one volume.
+    return sum(free for _, free in {(each.total_bytes, each.usable_bytes) for each in usable})
+
+
+def _apis_of(call: Call, brokers: Collection[int]) -> Steps[dict[int, frozenset[int]]]:
+    """The APIs of the brokers that answer."""
+    request: ItemRequest[int, frozenset[int], ApiVersionsResponse] = ItemRequest(
+        what="the APIs of broker",
+        target=broker,
+        request=lambda _: ApiVersionsRequest(
+            client_software_name="tailrace", client_software_version="1"
+        ),
+        response=ApiVersionsResponse,
+        value=lambda _, answer: frozenset(each.api_key for each in answer.api_keys),
+        is_single=True,
+    )
+    return (yield from for_each(call, brokers, request)).succeeded
+
+
+def _title(number: int) -> str:
+    # A newer broker may serve what this version has no name for.
+    return ApiKey(number).title if number in set(ApiKey) else f"API {number}"
