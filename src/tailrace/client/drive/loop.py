@@ -31,7 +31,8 @@ class LoopDriver:
         self._is_abandoned = False
         self._turn_handle: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._turned: asyncio.Future[None] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        """One for each task that looks again after the next turn."""
         self._engine: Engine
 
     def start(self, engine: Engine) -> None:
@@ -83,9 +84,14 @@ class LoopDriver:
 
     def move(self) -> None:
         """Take in what has arrived and send what may be sent, without waiting."""
-        if not self.is_over:
-            self._poll()
+        if self.is_over:
+            return
+        self._poll()
+        # A turn is for the others; who calls this looks by itself.
+        if self._waiting or self._engine.calls:
             self.wake()
+        else:
+            self.noticed()
 
     def moved(self) -> None:
         """Have sent what a call has left to send, now or by a turn."""
@@ -171,9 +177,10 @@ class LoopDriver:
             self.noticed()
             if self.is_over or loop.time() >= deadline:
                 return False
-            if self._turned is None:
-                self._turned = loop.create_future()
-            turned = asyncio.shield(self._turned)
+            # Not one for all tasks: it would need `shield`, and so a second turn of the loop for
+            # each answer.
+            turned: asyncio.Future[None] = loop.create_future()
+            self._waiting.append(turned)
             timer = loop.call_at(deadline, self.wake) if deadline < inf else None
             try:
                 await turned
@@ -213,9 +220,10 @@ class LoopDriver:
 
     def _end_turn(self) -> None:
         """Have waiting tasks look again, and make calls of user code; without the lock."""
-        turned, self._turned = self._turned, None
-        if turned is not None and not turned.done():
-            turned.set_result(None)
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():  # Else its task was cancelled.
+                each.set_result(None)
         calls = self._engine.calls
         # A callback that sends again can make other callbacks due, without end. Those run in the
         # next turn, so that the loop gets to its other work.
