@@ -385,7 +385,7 @@ class Partition:
             # shrunk the ISR meanwhile (NOT_ENOUGH_REPLICAS_AFTER_APPEND). In one thread the high
             # watermark cannot have moved while there were too few (KIP-966).
             self._committed.reach(log.positions.high_watermark)
-            self.appended.changed()
+            self.appended.watermark_moved()
 
     def followed(self, *, has_appended: bool = False) -> None:
         """Wake requests after a follower has changed its log or its high watermark."""
@@ -550,17 +550,19 @@ class Partition:
         return appended
 
     def _note_appended(self) -> None:
+        self._note_room()
         if self.leadership is None:
             # Nobody else has to have it, so what is appended is committed.
             self.log.advance_high_watermark(self.log.end_offset)
-        else:
-            assert self._cluster is not None
-            # It moves when they fetch; at once where this leader is the ISR. Not the time of the
-            # append, which is that of day.
-            self.move_watermark(elapsed_ms(self._cluster.clock))
-        self._note_room()
-        # Followers read up to the log end.
-        self.appended.changed()
+            self.appended.changed()
+            return
+        assert self._cluster is not None
+        # It moves when they fetch; at once where this leader is the ISR. Not the time of the
+        # append, which is that of day.
+        self.move_watermark(elapsed_ms(self._cluster.clock))
+        # Followers read up to the log end. Consumers would find nothing yet: also the last stable
+        # offset moves with the high watermark alone.
+        self.appended.log_end_moved()
 
     def _note_room(self) -> None:
         if self._is_refused:

@@ -24,18 +24,25 @@ class ReplicasTimedOutError(RetriableError):
 class Signal:
     """Fires at least once after a change, and remembers what has changed; one coroutine waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_log_ends: bool = True, has_watermarks: bool = True) -> None:
+        """Without `has_log_ends` or `has_watermarks`, one of these that moves wakes nobody."""
+        self.has_log_ends = has_log_ends
+        self.has_watermarks = has_watermarks
         self._has_fired = False
         self._waiter: asyncio.Future[None] | None = None
         self._changed: dict[Watched, None] = {}
 
     def fire(self, changed: "Watched | None" = None) -> None:
         """Wake the waiting coroutine, and remember what has changed."""
-        # A dict keeps the order of the changes, and each object once.
         if changed is not None:
+            # A dict keeps the order of the changes, and each object once.
             self._changed[changed] = None
         self._has_fired = True
         _end(self._waiter)
+
+    def remember(self, changed: "Watched") -> None:
+        """Have `take_changed` return it, and wake nobody for it."""
+        self._changed[changed] = None
 
     def take_changed(self) -> list["Watched"]:
         """The objects that have changed since the last call, each once."""
@@ -77,6 +84,20 @@ class Watched:
     def changed(self) -> None:
         for signal in self._signals:
             signal.fire(self)
+
+    def log_end_moved(self) -> None:
+        """Fire where somebody waits for that; the high watermark has not moved."""
+        for signal in self._signals:
+            if signal.has_log_ends:
+                signal.fire(self)
+
+    def watermark_moved(self) -> None:
+        """Fire where somebody waits for that; the others find it with their next change."""
+        for signal in self._signals:
+            if signal.has_watermarks:
+                signal.fire(self)
+            else:
+                signal.remember(self)
 
 
 def _end(waiter: asyncio.Future[None] | None) -> None:

@@ -184,6 +184,26 @@ async def test_the_end_of_leadership_ends_what_waits(outside: Outside) -> None:
     assert cluster.log.end_offset == 1
 
 
+async def test_a_record_wakes_followers_and_then_consumers(outside: Outside) -> None:
+    """A consumer may have it once all in sync do, of which followers hear with their next fetch."""
+    cluster = Cluster(outside)
+    cluster.lead()
+    appended = cluster.partition.appended
+    follower, consumer = Signal(has_watermarks=False), Signal(has_log_ends=False)
+    for each in (follower, consumer):
+        appended.add(each)
+    now_s = outside.loop.time()
+    cluster.append()
+    assert await follower.wait_until(now_s + 1)
+    assert not await consumer.wait_until(now_s)
+    assert follower.take_changed() == [appended]
+    cluster.fetch(SECOND, 1)
+    cluster.fetch(THIRD, 1)
+    assert await consumer.wait_until(now_s + 1)
+    assert not await follower.wait_until(now_s)
+    assert follower.take_changed() == consumer.take_changed() == [appended]
+
+
 async def test_requests_keep_waiting_in_a_new_epoch_of_the_same_leader(outside: Outside) -> None:
     """Its log was not cut, so that the record can still be committed."""
     cluster = Cluster(outside)
