@@ -230,3 +230,27 @@ async def test_a_disk_has_room_when_what_it_refused_is_deleted(
         cluster.controller.do(ApiKey.DELETE_TOPICS, deleted)
         await outside.pass_time(100)
         assert "disk_has_room" in caplog.text
+
+
+async def test_a_broker_that_has_no_room_for_the_metadata_leads_nothing(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would not learn of its elections; it continues when there is room."""
+    caplog.set_level("INFO")
+    async with running_cluster(outside, 1, 2) as cluster:
+        await cluster.add_topic(replicas=(1, 2))
+        path = "data-1/__cluster_metadata"
+        outside.files.faults.append(
+            DiskFault(operation="write", path_part=path, error=errno.ENOSPC)
+        )
+        # Anything, which this broker cannot write.
+        cluster.controller.add_topic("u", assignments=[[2]])
+        await cluster.controller.until(lambda _: cluster.state().leader == 2)
+        await outside.pass_time(60)
+        assert cluster.state().isr == (2,)
+        assert caplog.text.count("metadata_disk_full") == 1
+        assert "metadata_not_fetched" not in caplog.text
+        outside.files.faults.clear()
+        await cluster.controller.until(lambda _: set(cluster.state().isr) == {1, 2})
+        assert (await produce(cluster.peer(2), "t", batch(b"a"))).error_code == ErrorCode.NONE
+        assert cluster.end(1) == 1

@@ -129,12 +129,14 @@ class Lifecycle:
         *,
         applied_offset: Callable[[], int],
         cordoned: Callable[[], Collection[UUID] | None] = lambda: None,
+        can_follow: Callable[[], bool] = lambda: True,
     ) -> None:
         """`channel` is for this alone: a heartbeat must not wait for other requests.
 
         `applied_offset` gives the offset of the last record of the metadata log that the broker has
         applied. `cordoned` gives the ids of cordoned directories (KIP-1066), or None where the
-        level of `metadata.version` is below 30.
+        level of `metadata.version` is below 30. While `can_follow` is false, the broker asks to be
+        fenced.
         """
         self.state = BrokerState.NOT_RUNNING
         self.broker_epoch = NO_BROKER_EPOCH
@@ -157,6 +159,7 @@ class Lifecycle:
         self._config = config
         self._applied_offset = applied_offset
         self._cordoned = cordoned
+        self._can_follow = can_follow
         self._is_registered = False
         self._was_accepted = False
         """Whether a heartbeat of this registration had success."""
@@ -402,7 +405,10 @@ class Lifecycle:
             broker_id=self._registration.broker_id,
             broker_epoch=epoch,
             current_metadata_offset=self._applied_offset(),
-            want_fence=not self._is_ready,
+            # A broker whose image does not follow never learns what it is elected for: a partition
+            # would have a leader that does not serve it, as long as heartbeats say all is well.
+            # Kafka's ends where it cannot write its metadata log.
+            want_fence=not self._is_ready or not self._can_follow(),
             want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=failed,
             cordoned_log_dirs=None if cordoned is None else tuple(sorted(cordoned)),

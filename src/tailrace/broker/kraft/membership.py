@@ -234,6 +234,7 @@ class Membership:
             config.lifecycle,
             applied_offset=lambda: self._fetch.applied_offset,
             cordoned=self._cordoned,
+            can_follow=lambda: self._fetch.has_room,
         )
         self._lifecycle.on_registered = self._registered
         fetching = asyncio.ensure_future(self._fetch.run())

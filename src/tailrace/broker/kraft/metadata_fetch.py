@@ -175,6 +175,8 @@ class MetadataFetch:
         """The last offset that is in the published image; -1: none was published."""
         self.caught_up = asyncio.Event()
         """Set by the first publication."""
+        self.has_room = True
+        """False while the disk is full: the image does not follow until there is room."""
         self._log = log
         self._peers = peers
         self._threads = runtime.threads
@@ -232,11 +234,28 @@ class MetadataFetch:
                 # A full disk is no reason to end: an operator can make room.
                 if isinstance(error, TailraceError) or not is_shortage(error):
                     raise
-                await self._pause(node, error)
+                self._note_full(error)
+                await self._pause(node)
 
-    async def _pause(self, node: Node, error: Exception) -> None:
+    def _note_full(self, error: OSError) -> None:
+        if not self.has_room:
+            return
+        self.has_room = False
+        logger.error(
+            "metadata_disk_full reason=%s consequence=%s next=%s", error,
+            "this broker cannot follow the cluster, and has others lead its partitions",
+            "make room on that disk: the broker continues by itself",
+        )  # fmt: skip
+
+    async def _pause(self, node: Node, error: Exception | None = None) -> None:
+        """Wait before the next request; `error` is what the controller has done, if anything."""
         self._is_leader_lost = True
         self._failures += 1
+        if error is not None:
+            self._warn(node, error)
+        await asyncio.sleep(self._pauses.pause_s(self._failures - 1))
+
+    def _warn(self, node: Node, error: Exception) -> None:
         # Each kind of failure of a controller once: it may be away for hours.
         # By address: the same one may be known with and without its id.
         failure = (node.host, node.port, type(error))
@@ -247,7 +266,6 @@ class MetadataFetch:
                 node, self._failures, error,
                 "the cluster's state stays as it is known; the next controller is asked",
             )  # fmt: skip
-        await asyncio.sleep(self._pauses.pause_s(self._failures - 1))
 
     async def _on_thread(self, step: Callable[[], T]) -> T:
         running = asyncio.ensure_future(self._threads.run(step))
@@ -315,6 +333,8 @@ class MetadataFetch:
                 leader, self._failures, log.end_offset,
             )  # fmt: skip
             self._failures = 0
+            # The leader sends what could not be written until it is written.
+            self.has_room = True
             self._warned.clear()
         await self._tidy()
 
