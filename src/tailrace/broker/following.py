@@ -143,6 +143,8 @@ class _Followed:
     """Its high watermark when it began to follow."""
     refusal_count: int = 0
     """Answers in a row whose records were refused."""
+    refused_code: int = ErrorCode.NONE
+    """The error of the last answer."""
     lag: int | None = None
     """Records below the leader's high watermark that it lacks; None: not known yet."""
 
@@ -585,6 +587,7 @@ class _Fetcher:
         fetched = FetchedPartition(memoryview(records), data.high_watermark, data.log_start_offset)
         watermark = log.positions.high_watermark
         now_ms = config.runtime.clock.now_ms()
+        followed.refused_code = ErrorCode.NONE
         if not partition.takes_appends.is_set():
             # A move completes, or an earlier cut waits for its checkpoints.
             self._delay(followed)
@@ -645,11 +648,15 @@ class _Fetcher:
             logger.info("leader_epoch_fenced partition=%s epoch=%d", followed.name, followed.epoch)
             self._fail(followed)
             return
-        logger.log(
-            logging.INFO if code in _PASSING else logging.ERROR,
-            "fetch_refused partition=%s leader=%s code=%s",
-            followed.name, self.node, _code_name(code),
-        )  # fmt: skip
+        # Once, as it is asked again each second: a leader may not know for hours that it leads, and
+        # has thousands of partitions.
+        if code != followed.refused_code:
+            followed.refused_code = code
+            logger.log(
+                logging.INFO if code in _PASSING else logging.ERROR,
+                "fetch_refused partition=%s leader=%s code=%s",
+                followed.name, self.node, _code_name(code),
+            )  # fmt: skip
         self._delay(followed)
 
     def _fail(self, followed: _Followed) -> None:
