@@ -23,7 +23,7 @@ from compat.processes import free_ports
 from compat.report import Report
 from tailrace.client.producer.producer import Producer
 from tailrace.cluster.control.leaders import PREFERRED
-from tailrace.cluster.control.state import ControlConfig
+from tailrace.cluster.control.settings import ControlConfig
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.records import UNASSIGNED
 from tailrace.errors import FatalError, TailraceError

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-from tailrace.cluster.control.state import ControlConfig
+from tailrace.cluster.control.settings import ControlConfig
 from tailrace.model import Offset, TopicPartition
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import records_of

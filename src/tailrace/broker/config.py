@@ -28,6 +28,7 @@ from tailrace.broker.listeners import (
     limit_name,
     plan_listeners,
 )
+from tailrace.cluster.control.settings import CONTROL_SETTINGS, ControlConfig
 from tailrace.cluster.metadata.folder import METADATA_LOG_SETTINGS, MetadataLogConfig
 from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.config.settings import (
@@ -61,6 +62,11 @@ from tailrace.values import dataclass, replace
 logger = logging.getLogger(__name__)
 
 
+_ROLES: Final = (
+    ("broker", "controller"), ("controller", "broker"), ("broker",), ("controller",),
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class BrokerConfig:
     """The settings of a broker, and what follows from several of them.
@@ -86,20 +92,18 @@ class BrokerConfig:
     process_roles: tuple[str, ...] = setting(
         "process.roles",
         default=("broker", "controller"),
-        is_allowed=lambda roles: (
-            roles in (("broker", "controller"), ("controller", "broker"), ("broker",))
-        ),
-        rule_text="broker,controller or broker; a node that is a controller alone is one of Apache "
-        "Kafka's",
+        is_allowed=lambda roles: roles in _ROLES,
+        rule_text="broker,controller or broker or controller",
         text="Roles of this node. `broker,controller`: it is the only broker and the only "
-        "controller of its cluster. `broker`: its controllers are other nodes, those of an Apache "
-        "Kafka cluster.",
+        "controller of its cluster. `broker`: its controllers are other nodes, one of Tailrace or "
+        "those of an Apache Kafka cluster. `controller`: it is the only controller of a cluster, "
+        "and no broker.",
     )
     quorum_voters: tuple[str, ...] = setting(
         "controller.quorum.voters",
         default=(),
-        text="The voters of the quorum as ID@HOST:PORT. A broker that is its own controller may "
-        "name itself alone, and its address is not used.",
+        text="The voters of the quorum as ID@HOST:PORT. A node that is a controller may name "
+        "itself alone.",
     )
     log_dirs: tuple[str, ...] = setting(
         "log.dirs",
@@ -413,7 +417,10 @@ class BrokerConfig:
     """The listeners of clients and brokers; at least one."""
     inter_broker_listener: str
     """The name of the listener by which other brokers reach this one."""
+    controller_listener: Listener | None
+    """The listener of the node's controller; None where it is none."""
     connection_limits: ConnectionLimits
+    control: ControlConfig
     topic_defaults: TopicDefaults
     groups: GroupSettings
     consumer_groups: ConsumerSettings
@@ -434,6 +441,11 @@ class BrokerConfig:
     def has_controllers(self) -> bool:
         """Whether other nodes are the controllers of its cluster."""
         return self.process_roles == _BROKER_ALONE
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether the node serves clients."""
+        return "broker" in self.process_roles
 
     @property
     def cordoned_directories(self) -> tuple[str, ...]:
@@ -460,6 +472,23 @@ class BrokerConfig:
 OWN_SETTINGS = settings_of(BrokerConfig)
 _BROKER_ALONE: Final = ("broker",)
 _OF_KRAFT: Final = frozenset(each.name for each in KRAFT_SETTINGS)
+_OF_CONTROL: Final = frozenset(each.name for each in CONTROL_SETTINGS)
+_BOOTSTRAP: Final = "controller.quorum.bootstrap.servers"
+
+
+def _roles(texts: Mapping[str, str]) -> frozenset[str]:
+    text = texts.get("process.roles") or "broker,controller"
+    return frozenset(each.strip() for each in text.split(","))
+
+
+def _without_effect(roles: frozenset[str]) -> frozenset[str]:
+    """The settings that mean nothing in these roles."""
+    # What concerns other nodes means nothing where there are none.
+    if roles == {"broker"}:
+        return _OF_CONTROL - _OF_KRAFT
+    if roles == {"controller"}:
+        return _OF_KRAFT - _OF_CONTROL - {_BOOTSTRAP}
+    return _OF_KRAFT | _OF_CONTROL
 
 
 def _as_broker_setting(topic: Setting) -> Setting:
@@ -475,6 +504,7 @@ BROKER_SETTINGS = (
     *CONSUMER_SETTINGS,
     *TRANSACTION_SETTINGS,
     *METADATA_LOG_SETTINGS,
+    *(each for each in CONTROL_SETTINGS if each.name not in _OF_KRAFT),
     *KRAFT_SETTINGS,
     *TOPIC_DEFAULT_SETTINGS,
 )
@@ -500,12 +530,11 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         ConfigError: all unknown names, values out of range and invalid addresses.
     """
     faults: list[str] = []
-    is_alone = texts.get("process.roles", "").strip() != "broker"
+    without_effect = _without_effect(_roles(texts))
     ignored = {
         name: text
         for name, text in texts.items()
-        # What concerns other nodes means nothing where there are none.
-        if (is_ignored(name) and name not in _NAMES) or (is_alone and name in _OF_KRAFT)
+        if (is_ignored(name) and name not in _NAMES) or name in without_effect
     }
     # Only those that have an effect are parsed: the others may have any value that Kafka allows.
     given = {name: text for name, text in texts.items() if name not in ignored}
@@ -515,10 +544,10 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         own["node_id"] = own["broker_id"]
     elif "broker.id" not in given:
         own["broker_id"] = own["node_id"]
-    listeners, inter_broker = plan_listeners(
+    listeners, inter_broker, controller_listener = plan_listeners(
         ListenerConfig(**field_values(ListenerConfig, values)),
         given,
-        is_broker_alone=not is_alone,
+        roles=own["process_roles"],
         faults=faults,
     )
     # Those of listeners that there are not are Kafka's to ignore, too.
@@ -527,7 +556,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     directories = _directories(own["log_dirs"], own["log_dir"], faults)
     kraft = KRaftConfig(**field_values(KRaftConfig, values))
     controllers: tuple[ControllerAddress, ...] = ()
-    if not is_alone:
+    if own["process_roles"] == _BROKER_ALONE:
         try:
             controllers = parse_controllers(own["quorum_voters"], kraft.bootstrap_servers)
         except ValueError as error:
@@ -538,6 +567,8 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         metadata_directory=_metadata_directory(directories, own["metadata_log_dir"]),
         listeners=listeners,
         inter_broker_listener=inter_broker,
+        controller_listener=controller_listener,
+        control=ControlConfig(**field_values(ControlConfig, values)),
         connection_limits=ConnectionLimits(
             connections_max=own["connections_max"],
             per_address_max=own["address_connections_max"],
@@ -708,6 +739,9 @@ def _cordon_faults(config: BrokerConfig) -> Iterator[str]:
         yield f"{CORDONED}: a directory is named twice"
 
 
+_SEVERAL: Final = "a quorum of several controllers is Apache Kafka's; see docs/cluster.md"
+
+
 def _quorum_faults(config: BrokerConfig) -> Iterator[str]:
     if config.has_controllers:
         # What is given and refused has its own sentence.
@@ -728,10 +762,16 @@ def _quorum_faults(config: BrokerConfig) -> Iterator[str]:
     if voters - {str(config.node_id)}:
         yield (
             f"controller.quorum.voters: {','.join(config.quorum_voters)} is not node "
-            f"{config.node_id} alone; this broker can only be a quorum of its own, or with "
-            "process.roles=broker a broker of another"
+            f"{config.node_id} alone; this node can only be a quorum of its own, or with "
+            f"process.roles=broker a broker of another; {_SEVERAL}"
         )
-    if config.replication_factor != 1:
+    if "broker" not in config.process_roles:
+        if len(config.kraft.bootstrap_servers) > 1:
+            yield (
+                f"{_BOOTSTRAP}: {','.join(config.kraft.bootstrap_servers)} are several "
+                f"controllers; {_SEVERAL}"
+            )
+    elif config.replication_factor != 1:
         yield (
             f"default.replication.factor: it must be 1, because this broker is the only one, and "
             f"{config.replication_factor} is given"

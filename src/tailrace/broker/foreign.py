@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _GROUPS: Final = {
-    "they are for controllers, which are Apache Kafka's where there are several": (
+    "they are for several controllers, which are Apache Kafka's": (
         "controller.quorum.append.linger.ms controller.quorum.auto.join.enable "
         "controller.quorum.election.backoff.max.ms "
         "controller.quorum.election.timeout.ms "
@@ -24,8 +24,7 @@ _GROUPS: Final = {
         "internal.metadata.max.batch.size.in.bytes internal.metadata.max.fetch.size.in.bytes"
     ),
     "leaders are elected by controllers, and followers have other settings": (
-        "auto.leader.rebalance.enable leader.imbalance.check.interval.seconds "
-        "leader.imbalance.per.broker.percentage unclean.leader.election.interval.ms "
+        "leader.imbalance.per.broker.percentage "
         "controlled.shutdown.max.retries "
         "controlled.shutdown.retry.backoff.ms "
         ""

@@ -98,26 +98,28 @@ class _Given(NamedTuple):
 
 
 class Listeners(NamedTuple):
-    """All listeners of a broker; none if the settings have faults."""
+    """All listeners of a node; none if the settings have faults."""
 
     all: tuple[Listener, ...]
+    """The listeners of its broker."""
     inter_broker: str
     """Name of the one for other brokers."""
+    controller: Listener | None = None
+    """The one of its controller."""
 
 
 def plan_listeners(
-    config: ListenerConfig, given: Mapping[str, str], *, is_broker_alone: bool, faults: list[str]
+    config: ListenerConfig, given: Mapping[str, str], *, roles: Sequence[str], faults: list[str]
 ) -> Listeners:
-    """The listeners of clients and brokers; errors are appended to `faults`.
-
-    `is_broker_alone`: the node has the role `broker` and no other.
-    """
+    """The listeners of clients, of brokers and of the controller; errors go to `faults`."""
     count = len(faults)
     protocols = _protocols(config, faults)
     controllers = tuple(map(str.upper, config.controllers))
-    if is_broker_alone:
+    if "controller" not in roles:
         faults += _controller_faults(config, controllers, protocols)
     listening = _parse("listeners", config.listeners, unnamed=PLAINTEXT, faults=faults)
+    if "broker" not in roles:
+        return _plan_controller(config, listening, protocols, faults=faults)
     own = [each for each in listening if each.name not in controllers]
     faults += _protocol_faults(own, protocols, is_map_given=bool(config.protocols))
     faults += _clashes(listening)
@@ -147,6 +149,58 @@ def plan_listeners(
         for each in own
     )
     return Listeners(found, _inter_broker(config, found, given=given, faults=faults))
+
+
+def _plan_controller(
+    config: ListenerConfig,
+    listening: Sequence[_Given],
+    protocols: Mapping[str, str],
+    *,
+    faults: list[str],
+) -> Listeners:
+    """The listener of a node that is a controller and no broker."""
+    count = len(faults)
+    controllers = tuple(map(str.upper, config.controllers))
+    of_clients = [each for each in listening if each.name not in controllers]
+    # As in Kafka: clients would get no answer there.
+    if of_clients:
+        faults.append(
+            f"listeners: with process.roles=controller each is in controller.listener.names, and "
+            f"{_texts(of_clients)} is not"
+        )
+    elif not listening:
+        faults.append(
+            "listeners: with process.roles=controller one is for the controller, such as "
+            "CONTROLLER://:9093"
+        )
+    else:
+        if not config.protocols:
+            # As in Kafka: listeners of controllers are in plain text as long as no map is given.
+            protocols = {each.name: PLAINTEXT for each in listening if each.name not in _PROTOCOLS}
+        faults += _protocol_faults(listening, protocols, is_map_given=bool(config.protocols))
+        faults += _clashes(listening)
+    if len(faults) > count:
+        return Listeners((), "")
+    return Listeners((), "", _controller_listener(config, listening, faults))
+
+
+def _controller_listener(
+    config: ListenerConfig, listening: Sequence[_Given], faults: list[str]
+) -> Listener | None:
+    """The listener of the controller; the first of `controller.listener.names`, as in Kafka."""
+    by_name = {each.name: each for each in listening}
+    names = [each.upper() for each in config.controllers if each.upper() in by_name]
+    if not names:
+        return None
+    if len(names) > 1:
+        faults.append(
+            f"listeners: a controller has one listener here, and {', '.join(names)} are given"
+        )
+    named = _parse(
+        "advertised.listeners", config.advertised_listeners, unnamed=PLAINTEXT, faults=[]
+    )
+    advertised = {each.name: _advertised_address(each) for each in named}
+    return Listener(names[0], *by_name[names[0]].address, advertised=advertised.get(names[0]))
 
 
 def parse_address(text: str) -> Address:

@@ -15,6 +15,7 @@ Not done: features of share groups and streams groups, which no API here serves.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from tailrace.cluster.metadata.features import (
@@ -65,6 +66,24 @@ def handle_api_versions(
     services: Services, header: RequestHeader, request: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
     """The served APIs; None stands for a request whose version is not served."""
+    levels = dict(services.cluster.image.features)
+    # Control records of the quorum have this level, so the image lacks it. Level 0 is not listed.
+    if (kraft_version := services.cluster.kraft_version) > 0:
+        levels[KRAFT_VERSION] = kraft_version
+    return versions_answer(
+        header, request, served=_SERVED, levels=levels, epoch=services.cluster.features_epoch
+    )
+
+
+def versions_answer(
+    header: RequestHeader,
+    request: ApiVersionsRequest | None,
+    *,
+    served: tuple[ApiVersion, ...],
+    levels: Mapping[str, int],
+    epoch: int,
+) -> ApiVersionsResponse:
+    """The answer of a node that serves these APIs; `levels` of features are those of `epoch`."""
     # aiokafka sends v0 only, which names no software; librdkafka (v3) and Java (v4) name theirs.
     if request is not None and header.api_version >= SOFTWARE_SINCE:
         named = (request.client_software_name, request.client_software_version)
@@ -77,15 +96,11 @@ def handle_api_versions(
     if header.api_version < ZERO_LEVELS_SINCE:
         # Kafka's broker leaves them out below v4 too (`alterFeatureLevel0`).
         supported = tuple(each for each in _SUPPORTED if each.min_version)
-    levels = dict(services.cluster.image.features)
-    # Control records of the quorum have this level, so the image lacks it. Level 0 is not listed.
-    if (kraft_version := services.cluster.kraft_version) > 0:
-        levels[KRAFT_VERSION] = kraft_version
     return ApiVersionsResponse(
         error_code=code,
-        api_keys=_SERVED,
+        api_keys=served,
         supported_features=supported,
-        finalized_features_epoch=services.cluster.features_epoch,
+        finalized_features_epoch=epoch,
         finalized_features=tuple(
             FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
             for name, level in levels.items()

@@ -44,7 +44,6 @@ _ROWS: Final = """\
 alter.config.policy.class.name CLASS
 alter.log.dirs.replication.quota.window.num INT 11
 alter.log.dirs.replication.quota.window.size.seconds INT 1
-auto.leader.rebalance.enable BOOLEAN true
 background.threads INT 10
 client.quota.callback.class CLASS
 config.providers LIST ""
@@ -108,7 +107,6 @@ group.streams.num.standby.replicas INT 0
 group.streams.session.timeout.ms INT 45000
 kafka.metrics.polling.interval.secs INT 10
 kafka.metrics.reporters LIST ""
-leader.imbalance.check.interval.seconds LONG 300
 max.connection.creation.rate INT 2147483647
 metadata.max.idle.interval.ms INT 500
 metric.reporters LIST org.apache.kafka.common.metrics.JmxReporter

@@ -103,16 +103,25 @@ def handle_add_raft_voter(
 def _refuse_voters(
     services: Services, cluster_id: str | None, change: str
 ) -> tuple[ErrorCode, str]:
-    """The code and Kafka's message for a change of the voters."""
+    return voters_refusal(
+        services.cluster_id,
+        cluster_id,
+        kraft_version=services.cluster.kraft_version,
+        change=change,
+    )
+
+
+def voters_refusal(
+    cluster_id: str, asked: str | None, *, kraft_version: int, change: str
+) -> tuple[ErrorCode, str]:
+    """The code and Kafka's message for a change of the voters; `asked` is the cluster it is for."""
     # First, as in Kafka: to a command for another cluster the level of this one says nothing.
-    if cluster_id is not None and cluster_id != services.cluster_id:
+    if asked is not None and asked != cluster_id:
         return (
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f'The given id "{cluster_id}" doesn\'t match the cluster id "{services.cluster_id}"',
+            f'The given id "{asked}" doesn\'t match the cluster id "{cluster_id}"',
         )
-    reason = "it has one node"
-    if services.cluster.kraft_version == 0:
-        reason = "the kraft.version feature is 0"
+    reason = "the kraft.version feature is 0" if kraft_version == 0 else "it has one node"
     return (
         ErrorCode.UNSUPPORTED_VERSION,
         f"Cluster doesn't support {change} voter because {reason}",

@@ -159,17 +159,23 @@ def decode_body(
 
 
 def decode_request(
-    header: RequestHeader, frame: memoryview, position: int, *, parts_max: int = REQUEST_PARTS_MAX
+    header: RequestHeader,
+    frame: memoryview,
+    position: int,
+    *,
+    api: Api | None = None,
+    parts_max: int = REQUEST_PARTS_MAX,
 ) -> Message:
     """The body of a request whose header has an `api`; `position` is the end of the header.
 
-    Bytes after the body are ignored; see the module's invariant.
+    `api` is that of the request where it is not in `APIS`. Bytes after the body are ignored; see
+    the module's invariant.
 
     Raises:
         MalformedMessageError: the bytes are not that request.
         TooManyPartsError: its arrays have more than `parts_max` elements together.
     """
-    api = header.api
+    api = header.api if api is None else api
     assert api is not None, "asked to decode a request that is not served"
     return codec.decode(
         api.request, header.api_version, frame, position=position, parts_max=parts_max

@@ -16,7 +16,7 @@ ApiVersions is always answered, with error 35 and the list of served APIs (KIP-5
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from copy import copy
 from functools import partial
 from typing import Final, NamedTuple
@@ -30,7 +30,7 @@ from tailrace.protocol.answers import (
     RepeatedAnswers,
     Repeats,
 )
-from tailrace.protocol.apis import APIS, ApiKey
+from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import TooManyPartsError
 from tailrace.protocol.fields import Message, Records
 from tailrace.protocol.frames import (
@@ -110,7 +110,11 @@ class Dispatcher:
         self,
         find_handler: Callable[[int], Handler],
         threads: Threads,
+        *,
+        apis: Mapping[int, Api] = APIS,
     ) -> None:
+        """`apis` are those that are served; ApiVersions is among them."""
+        self._apis = apis
         self._find_handler = find_handler
         """Gives the handler of a served API by its key."""
         # One at a time: the interpreter would run no more of them anyway, and each takes memory.
@@ -139,8 +143,9 @@ class Dispatcher:
             UnservedRequestError: the API or the version is not served.
             CloseConnectionError: the handler closes the connection.
         """
-        header, position = read_request_header(frame, peer=peer)
-        if header.api is None:
+        header, position = read_request_header(frame, apis=self._apis, peer=peer)
+        api = self._apis.get(header.api_key)
+        if api is None or not api.is_served(header.api_version):
             # A newer client asks in a version that is not known here, and has to learn those that
             # are: it is answered with error 35 and the list (KIP-511).
             if header.api_key != ApiKey.API_VERSIONS:
@@ -150,16 +155,18 @@ class Dispatcher:
             header, request = header._replace(api_version=0), None
         else:
             try:
-                request = decode_request(header, frame, position, parts_max=PARTS_INLINE_MAX)
+                request = decode_request(
+                    header, frame, position, api=api, parts_max=PARTS_INLINE_MAX
+                )
             except TooManyPartsError:
                 # Before objects are made of its parts: on a thread (decision 23).
-                return self._dispatch_long(header, frame, position)
+                return self._dispatch_long(header, frame, position, api=api)
         answer = self._find_handler(header.api_key)(header, request)
         if isinstance(answer, LongAnswer):
             return self._encode_long(header, answer)
         if isinstance(answer, Awaitable):
             return self._encode_later(header, answer)
-        buffers = _encode(header, answer)
+        buffers = self._encode(header, answer)
         if header.api_key in REPEATED and repeats is not None and request is not None:
             repeats.learn(header, request, answer=answer, frame=frame)
         return buffers
@@ -167,12 +174,12 @@ class Dispatcher:
     async def _encode_later(
         self, header: RequestHeader, answer: Awaitable[Answer]
     ) -> list[Records]:
-        return _encode(header, await answer)
+        return self._encode(header, await answer)
 
     async def _dispatch_long(
-        self, header: RequestHeader, frame: memoryview, position: int
+        self, header: RequestHeader, frame: memoryview, position: int, *, api: Api
     ) -> list[Records]:
-        decode = partial(decode_request, header, frame, position)
+        decode = partial(decode_request, header, frame, position, api=api)
         request = await self._decoding.run(decode)
         del frame, decode  # The frame's memory is not needed while the answer waits.
         answer = self._find_handler(header.api_key)(header, request)
@@ -189,15 +196,14 @@ class Dispatcher:
         self, header: RequestHeader, answer: Answer | Awaitable[Answer]
     ) -> list[Records]:
         message = await answer if isinstance(answer, Awaitable) else answer
-        return await self._encoding.run(lambda: _encode(header, message))
+        return await self._encoding.run(lambda: self._encode(header, message))
 
-
-def _encode(header: RequestHeader, answer: Answer) -> list[Records]:
-    if answer is None:
-        return []
-    return response_buffers(
-        APIS[header.api_key],
-        answer,
-        version=header.api_version,
-        correlation_id=header.correlation_id,
-    )
+    def _encode(self, header: RequestHeader, answer: Answer) -> list[Records]:
+        if answer is None:
+            return []
+        return response_buffers(
+            self._apis[header.api_key],
+            answer,
+            version=header.api_version,
+            correlation_id=header.correlation_id,
+        )

@@ -25,18 +25,22 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from tailrace.broker.controller.log_answers import (
+    Quorum,
+    SeenObserver,
+    fetch_answer,
+    is_due,
+    quorum_answer,
+    snapshot_answer,
+)
 from tailrace.cluster.bootstrap import new_image
 from tailrace.cluster.control.brokers import fence_stale
 from tailrace.cluster.control.leaders import balance_leaders, elect_unclean
 from tailrace.cluster.control.requests import ANSWERED, FORWARDED, decide
-from tailrace.cluster.control.state import (
-    RECORDS_MAX,
-    ControlConfig,
-    ControlState,
-    RefusedError,
-)
+from tailrace.cluster.control.settings import ControlConfig
+from tailrace.cluster.control.state import RECORDS_MAX, ControlState, RefusedError
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.features import ELIGIBLE_LEADERS
 from tailrace.cluster.metadata.image import (
@@ -45,6 +49,7 @@ from tailrace.cluster.metadata.image import (
     MetadataImage,
     TopicState,
 )
+from tailrace.cluster.metadata.served import SnapshotKey
 from tailrace.cluster.metadata.snapshot import snapshot_records
 from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.model import TopicPartition
@@ -75,8 +80,7 @@ from tailrace.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from tailrace.runtime.network import Listener, Socket
 from tailrace.testing.error_responses import error_response
 from tailrace.testing.frame_socket import FrameSocket
-from tailrace.testing.metadata_answers import fetch_answer, is_due, quorum_answer, snapshot_answer
-from tailrace.testing.metadata_log import ScriptedMetadataLog, SnapshotKey
+from tailrace.testing.metadata_log import ScriptedMetadataLog
 from tailrace.testing.outside import Outside
 from tailrace.testing.script import Fault, FaultKind, Script
 from tailrace.values import replace
@@ -93,13 +97,6 @@ SERVED: Final = frozenset(
 """The APIs of a node."""
 FIRST_ID: Final = 100
 """Id of the first controller, apart from those of brokers."""
-
-
-class Seen(NamedTuple):
-    """The last Fetch of an observer."""
-
-    offset: int
-    at_ms: int
 
 
 class ScriptedController:
@@ -128,7 +125,7 @@ class ScriptedController:
         """Each data record that was ever appended, with its offset, also those that were lost."""
         self.on_record: list[Callable[[int, Message], None]] = []
         """Called with each data record and its offset, when it is appended."""
-        self.observers: dict[int, Seen] = {}
+        self.observers: dict[int, SeenObserver] = {}
         """The brokers that have fetched the log."""
         self.principals: list[bytes | None] = []
         """The principal of each Envelope."""
@@ -201,6 +198,17 @@ class ScriptedController:
     def image(self) -> MetadataImage:
         """The state of the cluster, committed or not."""
         return self.state.image
+
+    def quorum(self, node_id: int) -> Quorum:
+        """The quorum as a node sees it."""
+        return Quorum(
+            cluster_id=self.cluster_id,
+            node_id=node_id,
+            leader_id=self.leader_id,
+            epoch=self.epoch,
+            log=self.log,
+            endpoints={each.id: (self.host, each.port) for each in self.nodes.values()},
+        )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something until it ends, or the controller is closed."""
@@ -403,7 +411,7 @@ class ScriptedController:
             case FetchRequest():
                 return await self._fetch(node, request)
             case FetchSnapshotRequest():
-                return snapshot_answer(self, node.id, request)
+                return snapshot_answer(self.quorum(node.id), request)
             case EnvelopeRequest():
                 return await self._envelope(node, request)
             case DescribeClusterRequest():
@@ -422,7 +430,12 @@ class ScriptedController:
             if node.id != self.leader_id:
                 raise RefusedError(ErrorCode.NOT_CONTROLLER)
             if isinstance(request, DescribeQuorumRequest):
-                return quorum_answer(self, request)
+                return quorum_answer(
+                    self.quorum(node.id),
+                    request,
+                    observers=self.observers,
+                    now_ms=self.outside.clock.now_ms(),
+                )
             answer = self.do(api.key, request, version=version)
         except RefusedError as error:
             return error_response(api, request, version=version, code=error.code)
@@ -461,10 +474,10 @@ class ScriptedController:
     async def _fetch(self, node: "_Node", request: FetchRequest) -> Message:
         for topic in request.topics:
             for each in topic.partitions:
-                seen = Seen(each.fetch_offset, self.outside.clock.now_ms())
+                seen = SeenObserver(each.fetch_offset, self.outside.clock.now_ms())
                 self.observers[max(request.replica_id, request.replica_state.replica_id)] = seen
         until_s = self.outside.loop.time() + request.max_wait_ms / 1000
-        while not is_due(self, node.id, request):
+        while not is_due(self.quorum(node.id), request):
             left_s = until_s - self.outside.loop.time()
             if left_s <= 0:
                 break
@@ -473,7 +486,7 @@ class ScriptedController:
                     await self.changed()
             except TimeoutError:
                 break
-        return fetch_answer(self, node.id, request)
+        return fetch_answer(self.quorum(node.id), request)
 
     def _versions(self) -> ApiVersionsResponse:
         offered = (KNOWN[key] for key in sorted(SERVED))

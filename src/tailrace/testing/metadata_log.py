@@ -21,6 +21,7 @@ from tailrace.cluster.metadata.batches import (
 )
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.replay import MetadataReplay
+from tailrace.cluster.metadata.served import SnapshotKey, SnapshotPart
 from tailrace.cluster.metadata.snapshot import Snapshot, read_snapshot, write_snapshot
 from tailrace.protocol.metadata_records import LeaderChangeMessage, Voter
 from tailrace.records.batch import read_batches
@@ -34,13 +35,6 @@ class LogBatch(NamedTuple):
     next_offset: int
     epoch: int
     data: bytes
-
-
-class SnapshotKey(NamedTuple):
-    """The name of a snapshot."""
-
-    end_offset: int
-    epoch: int
 
 
 class ScriptedMetadataLog:
@@ -123,19 +117,14 @@ class ScriptedMetadataLog:
 
     # -- what a Fetch asks --------------------------------------------------------------------
 
-    def snapshot_for(self, offset: int, last_epoch: int) -> SnapshotKey | None:
-        """The snapshot that an observer at this end of its log has to take first; None: no need."""
-        if not self.snapshots:
-            return None
-        newest = max(self.snapshots)
-        # A new observer gets a snapshot also where the log is whole: it is shorter.
-        if offset == 0 or offset < self.log_start:
-            return newest
-        oldest = min(self.snapshots)
-        if last_epoch < oldest.epoch and self.log_start:
-            return newest
-        is_at_start = offset == self.log_start == oldest.end_offset
-        return newest if is_at_start and last_epoch != oldest.epoch else None
+    def snapshot_keys(self) -> Sequence[SnapshotKey]:
+        """The snapshots, oldest first."""
+        return sorted(self.snapshots)
+
+    def read_snapshot(self, key: SnapshotKey, position: int, size_max: int) -> SnapshotPart | None:
+        """Bytes of a snapshot from a position on; None: there is no such snapshot."""
+        data = self.snapshots.get(key)
+        return None if data is None else SnapshotPart(len(data), data[position:][:size_max])
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch that is not above `epoch`, and the offset after its last record."""

@@ -76,7 +76,6 @@ def test_settings_without_effect_are_named() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("process.roles", "controller", "must be broker,controller"),
         ("controller.quorum.voters", "7@a:1,8@b:1", "is not node 7 alone"),
         ("controller.quorum.voters", "8@b:1", "is not node 7 alone"),
     ],
@@ -86,14 +85,7 @@ def test_a_node_of_a_larger_quorum_is_refused(name: str, value: str, told: str) 
     settings = {**read_properties(COMBINED), name: value}
     with pytest.raises(ConfigError, match=told):
         broker_config(settings)
-    assert (
-        broker_config(
-            {**settings, name: ""}
-            if name.endswith("voters")
-            else {**settings, name: "controller,broker"}
-        ).node_id
-        == 7
-    )
+    assert broker_config({**settings, name: ""}).node_id == 7
 
 
 OF_A_CLUSTER = {

@@ -1,4 +1,4 @@
-"""`refusal`: the answer to a request that no controller has answered, with the error in its place.
+"""`refusal`: the answer to a request that a controller refuses or does not answer, with the error.
 
 Most answers have an error for each part that the request names, some have one for all, two have
 both. As `getErrorResponse` of Kafka's requests, for those that a broker forwards.
@@ -34,10 +34,16 @@ _PARTS: Final[Mapping[ApiKey, _Parts]] = {
 }
 
 
-def refusal(api: Api, request: Any, code: ErrorCode) -> Message:  # noqa: ANN401 - a forwarded one
-    """The answer that refuses all of a request of one of the forwarded APIs."""
+def refusal(
+    api: Api,
+    request: Any,  # noqa: ANN401 - any of them
+    code: ErrorCode,
+    *,
+    message: str | None = None,
+) -> Message:
+    """The answer that refuses all of a request of a forwarded API, or of one between nodes."""
     make: Any = api.response
-    error = {"error_code": code, "error_message": code.message}
+    error = {"error_code": code, "error_message": message or code.message}
     found: Message
     if (parts := _PARTS.get(api.key)) is not None:
         part = _part_of(make, parts.answered)
@@ -64,7 +70,9 @@ def refusal(api: Api, request: Any, code: ErrorCode) -> Message:  # noqa: ANN401
         case ApiKey.ALTER_PARTITION_REASSIGNMENTS:
             found = make(**error, responses=tuple(_reassignments(make, request.topics, error)))
         case _:
-            found = make(**error)
+            # Those between nodes have no message.
+            named = {each.name for each in wire_fields(make)}
+            found = make(**{name: value for name, value in error.items() if name in named})
     return found
 
 

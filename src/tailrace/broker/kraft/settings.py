@@ -98,8 +98,8 @@ class LifecycleConfig:
         default=9000,
         low=0,
         high=INT32_MAX,
-        text="What the controllers have for it: after this time without a heartbeat they fence the "
-        "broker. Here it is compared with the interval of heartbeats alone.",
+        text="Time after its last heartbeat when the controllers fence a broker. What they have "
+        "for it counts; a broker compares it with the interval of heartbeats alone.",
     )
     directory_failure_timeout_ms: int = setting(
         "log.dir.failure.timeout.ms",

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from tailrace.cluster.control.heartbeats import Heartbeats
+from tailrace.cluster.control.settings import ControlConfig
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.delta import MIGRATING, MetadataDelta
 from tailrace.cluster.metadata.features import ELIGIBLE_LEADERS, partition_version
-from tailrace.cluster.metadata.image import MetadataImage, TopicState
+from tailrace.cluster.metadata.image import ImageChange, MetadataImage, TopicState
 from tailrace.cluster.partition_change import (
     DIRECTORIES_SINCE,
     Rules,
@@ -31,13 +32,11 @@ from tailrace.cluster.partition_change import (
 )
 from tailrace.cluster.records import UNASSIGNED, partition_change_record
 from tailrace.cluster.topic_defaults import TopicDefaults
-from tailrace.config.settings import setting, settings_of
 from tailrace.errors import FatalError
 from tailrace.protocol.config_resources import ResourceType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.storage.config import LogConfig, log_config, usable_configs
-from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.protocol.metadata_records import PartitionRecord, RegisterBrokerRecord
@@ -49,40 +48,6 @@ RESERVED_DIRECTORIES: Final = 100
 RECORDS_MAX: Final = 10_000
 """Most records of a request of a client: they are one batch, which every broker must be able to
 fetch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class ControlConfig:
-    """Kafka's settings of a controller."""
-
-    session_timeout_ms: int = setting(
-        "broker.session.timeout.ms",
-        default=9000,
-        low=1,
-        text="Milliseconds after its last heartbeat when the controller fences a broker.",
-    )
-    is_rebalancing: bool = setting(
-        "auto.leader.rebalance.enable",
-        default=True,
-        text="Whether the controller gives partitions back to their preferred leaders.",
-    )
-    rebalance_s: int = setting(
-        "leader.imbalance.check.interval.seconds",
-        default=300,
-        low=1,
-        text="Seconds between two looks for partitions that another replica than the preferred one "
-        "leads.",
-    )
-    unclean_election_ms: int = setting(
-        "unclean.leader.election.interval.ms",
-        default=300_000,
-        low=1,
-        text="Milliseconds between two looks for partitions without a leader whose topic allows "
-        "an unclean election.",
-    )
-
-
-CONTROL_SETTINGS: Final = settings_of(ControlConfig)
 
 
 class RefusedError(FatalError):
@@ -141,8 +106,8 @@ class ControlState:
             if not broker.fenced:
                 self.heartbeats.note(broker_id, broker.broker_epoch, now_ms=now_ms)
 
-    def replay(self, records: Iterable[Message]) -> None:
-        """Change the state by records that were appended at `next_offset`.
+    def replay(self, records: Iterable[Message]) -> ImageChange:
+        """Change the state by records that were appended at `next_offset`; returns what differs.
 
         Raises:
             MetadataFaultError: they contradict the state, which is as before.
@@ -155,6 +120,7 @@ class ControlState:
         for offset, record in enumerate(appended, self.next_offset):
             self._note(record, offset)
         self.next_offset += len(appended)
+        return delta.change()
 
     def _note(self, record: Message, offset: int) -> None:
         """Note what the record of a broker means for its heartbeats."""

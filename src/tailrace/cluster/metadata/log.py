@@ -3,6 +3,7 @@
     open     what the files prove (`proof`); the log is cut after it
     lead     a new epoch, LeaderChange
     append   records -> one batch -> device -> image
+    save     batches that a state ahead of the log has already, by one flush
     tidy     a snapshot by size and time; old snapshots and the segments below them go
 
 All is in the folder `__cluster_metadata-0`, in Kafka's formats, and Kafka continues with it.
@@ -14,7 +15,7 @@ image, and the log takes no further one until the next start.
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tailrace.cluster.metadata.batches import BatchPlace, RecordToWrite, control_batch, data_batch
 from tailrace.cluster.metadata.features import check_levels
@@ -36,6 +37,9 @@ from tailrace.records.control import ControlType
 from tailrace.storage.checkpoints import write_whole
 from tailrace.storage.log import Log
 from tailrace.storage.shrink import truncate_fully_and_start_at
+
+if TYPE_CHECKING:
+    from tailrace.cluster.metadata.served import ServedMetadataLog
 
 _LOST: Final = "records-lost"
 """File that is in the folder from the time before a damaged log is cut until a start has saved what
@@ -138,6 +142,34 @@ class MetadataLog:
         self._write(data_batch(records, self._place()))
         return self.image
 
+    def save(self, batches: Sequence[bytes], image: MetadataImage) -> None:
+        """Write batches that follow the log's end, by one flush; `image` is the state after them.
+
+        The caller has replayed their records, so they are not replayed here.
+
+        Raises:
+            OSError: the device refuses. After a crash the first of the batches are there, each
+                whole or not at all. The log takes no further one until the next start.
+        """
+        self._check_follows()
+        now_ms = self._folder.clock.now_ms()
+        for each in batches:
+            self._log.append_as_follower(memoryview(each), now_ms=now_ms)
+        # One flush for all of them, which is what a device takes longest for (group commit).
+        self._log.commit()
+        ahead = copy(self._replay)
+        ahead.image, ahead.next_offset = image, self._log.end_offset
+        ahead.epoch, ahead.timestamp = self._epoch, now_ms
+        self._replay = ahead
+        self._log.advance_high_watermark(self._log.end_offset)
+        self._upkeep.note_applied(sum(map(len, batches)))
+
+    def served(self) -> "ServedMetadataLog":
+        """The log as its observers read it; from any thread."""
+        from tailrace.cluster.metadata.served import ServedMetadataLog
+
+        return ServedMetadataLog(self._folder, self._log)
+
     def forget_loss(self) -> None:
         """Take what is here for all that there is, from the next start on.
 
@@ -200,10 +232,13 @@ class MetadataLog:
     def _place(self) -> BatchPlace:
         return BatchPlace(self._log.end_offset, self._epoch, self._folder.clock.now_ms())
 
-    def _write(self, batch: bytes) -> None:
+    def _check_follows(self) -> None:
         if self._log.end_offset != self._replay.next_offset:
             # The caller of the last append got an error, and the batch is in the log all the same.
             raise StorageError(errno.EIO, _NOT_ACKNOWLEDGED, self._folder.path)
+
+    def _write(self, batch: bytes) -> None:
+        self._check_follows()
         # Replayed before it is written: a batch that contradicts the state is refused, and nothing
         # of it reaches the device.
         ahead = copy(self._replay)

@@ -9,7 +9,8 @@ from tailrace.cluster.bootstrap import new_image
 from tailrace.cluster.control.brokers import fence_stale
 from tailrace.cluster.control.leaders import balance_leaders, elect_unclean
 from tailrace.cluster.control.requests import decide
-from tailrace.cluster.control.state import ControlConfig, ControlState, RefusedError
+from tailrace.cluster.control.settings import ControlConfig
+from tailrace.cluster.control.state import ControlState, RefusedError
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.features import ELIGIBLE_LEADERS, FEATURES
 from tailrace.cluster.metadata.image import TopicState

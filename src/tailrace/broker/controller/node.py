@@ -1,0 +1,668 @@
+"""`ControllerNode`: the active controller of a quorum whose only voter it is.
+
+    open    the port; connections wait in the kernel's queue
+    start   open the log, begin its next epoch, take the state, accept requests
+    stop    close the port, write what is decided, close the log
+
+    Fetch, FetchSnapshot            the log, to observers
+    BrokerRegistration, Heartbeat, AlterPartition, AllocateProducerIds, AssignReplicasToDirs
+    Envelope                        what brokers forward for clients; also by itself
+    DescribeCluster                 this controller, to those who ask for controllers (KIP-919)
+
+A request changes the state at once, in one turn of the loop, and is answered when its records are
+on the device (`log_writer`). Nothing that is answered or observed can be lost by a crash after it.
+
+Not here: the rules (`cluster.control`), and what a Fetch of the log means (`log_answers`).
+
+Invariant: this node leads from `start` to its end. A failure of the device ends it, because its
+state is ahead of the log then; what waits is answered NOT_CONTROLLER, as by Kafka's that resigns.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+from tailrace.broker.config import BrokerConfig
+from tailrace.broker.controller.envelope import fault_of
+from tailrace.broker.controller.log_answers import (
+    LISTENER,
+    Quorum,
+    SeenObserver,
+    fetch_answer,
+    is_due,
+    quorum_answer,
+    snapshot_answer,
+)
+from tailrace.broker.controller.log_writer import LogWriter, NotWrittenError
+from tailrace.broker.kraft.refusals import refusal
+from tailrace.cluster.bootstrap import first_image
+from tailrace.cluster.control.brokers import fence_stale
+from tailrace.cluster.control.leaders import balance_leaders, elect_unclean
+from tailrace.cluster.control.requests import ANSWERED, FORWARDED, decide
+from tailrace.cluster.control.state import RECORDS_MAX, ControlState, RefusedError
+from tailrace.cluster.metadata import quorum_state
+from tailrace.cluster.metadata.batches import BatchPlace, RecordToWrite, data_batch
+from tailrace.cluster.metadata.delta import MetadataFaultError
+from tailrace.cluster.metadata.features import KRAFT_VERSION, KRAFT_VERSIONS
+from tailrace.cluster.metadata.folder import MetadataFolder
+from tailrace.cluster.metadata.image import ImageChange, MetadataImage
+from tailrace.cluster.metadata.log import MetadataLog, open_metadata_log
+from tailrace.cluster.metadata.replay import MetadataReplay
+from tailrace.cluster.metadata.snapshot import Snapshot, snapshot_records
+from tailrace.cluster.metadata.snapshot_files import save_snapshot
+from tailrace.errors import DirectoryError, StorageError
+from tailrace.handlers.api_versions import versions_answer
+from tailrace.handlers.quorum import voters_refusal
+from tailrace.handlers.security import handle_create_acls, handle_delete_acls
+from tailrace.protocol.answers import Answer, CloseConnectionError, Handled, Handler
+from tailrace.protocol.apis import APIS, BETWEEN_NODES, Api, ApiKey
+from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
+from tailrace.protocol.fields import NO_UUID, Message, Records
+from tailrace.protocol.frames import SIZE_BYTES, RequestHeader, read_request_header
+from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest
+from tailrace.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from tailrace.protocol.messages.describe_quorum import DescribeQuorumRequest
+from tailrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
+from tailrace.protocol.messages.fetch_snapshot import FetchSnapshotRequest
+from tailrace.replication.device_reads import DeviceReads
+from tailrace.runtime.clock import elapsed_ms
+from tailrace.runtime.system import Runtime
+from tailrace.server.dispatch import Dispatcher, RequestAnswers, UnservedRequestError
+from tailrace.server.listener import Port, Server, ServerStatistics
+from tailrace.storage.directories import LogDirectory, unusable
+from tailrace.storage.folder import Removals
+from tailrace.values import dataclass
+
+logger = logging.getLogger(__name__)
+
+KNOWN: Final[Mapping[int, Api]] = {**APIS, **BETWEEN_NODES}
+OF_VOTERS: Final = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
+OF_RULES: Final = frozenset({ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS})
+FORWARDABLE: Final = FORWARDED | OF_VOTERS | OF_RULES | {ApiKey.DESCRIBE_QUORUM}
+"""The requests that an envelope may have in it."""
+SERVED: Final[Mapping[int, Api]] = {
+    key: KNOWN[key]
+    for key in sorted(
+        {ApiKey.API_VERSIONS, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.ENVELOPE,
+         ApiKey.DESCRIBE_CLUSTER, *FORWARDABLE, *ANSWERED}
+    )
+}  # fmt: skip
+"""The APIs of the node; any other ends the connection, as in Kafka."""
+
+BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Most bytes of one batch, as in Kafka: every observer has to be able to take it as a whole."""
+SNAPSHOT_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Most bytes of a snapshot in one answer, whatever the observer asks for: it is held in memory."""
+LAG_BY_THREAD: Final = 10_000
+"""An observer that lags by more records reads what the page cache may not have, so on a thread."""
+OBSERVERS_MAX: Final = 1000
+"""Most observers that are remembered: an id is what a peer says it is."""
+OBSERVER_MS: Final = 300_000
+"""Time for which an observer is remembered that fetches no more, as in Kafka."""
+FENCINGS_PER_SESSION: Final = 8
+"""Looks for brokers without heartbeats in the time of a session, as in Kafka."""
+TIDY_S: Final = 1.0
+REMOVE_S: Final = 60.0
+_CONTROLLERS: Final = 2
+"""Number of the endpoints of controllers in DescribeCluster (KIP-919)."""
+_WILDCARDS: Final = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerStatistics:
+    """A controller at one moment."""
+
+    server: ServerStatistics
+    """Connections, and memory for requests."""
+    epoch: int
+    """The epoch of the quorum, in which it leads."""
+    end_offset: int
+    """The offset of the next record, with those that are not on the device yet."""
+    watermark: int
+    """The offset after the last record on the device."""
+    observer_count: int
+    """Brokers that follow the log."""
+    broker_count: int
+    """Registered brokers."""
+    fenced_count: int
+    """Registered brokers that are fenced."""
+
+
+class ControllerNode:
+    """One controller, on one event loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        *,
+        directory: LogDirectory,
+        removals: Removals,
+    ) -> None:
+        """`directory` is that of the metadata log, which the caller has locked."""
+        assert config.controller_listener is not None, "the node has the role of a controller"
+        self.cluster_id = directory.identity.cluster_id
+        self.failed = asyncio.Event()
+        """Set when the node cannot continue: it must be stopped."""
+        self.end_reason: str | None = None
+        """Why it cannot continue; None: it can."""
+        self.on_written: list[Callable[[MetadataImage, ImageChange, int], None]] = []
+        """Called with each state that is on the device, what has changed, and its end offset."""
+        self._listener = config.controller_listener
+        self._config = config
+        self._runtime = runtime
+        self._directory = directory
+        self._removals = removals
+        self._state = ControlState(
+            self.cluster_id,
+            node_id=config.node_id,
+            defaults=config.topic_defaults,
+            chance=runtime.chance,
+            config=config.control,
+        )
+        self._log: MetadataLog | None = None
+        self._observers: dict[int, SeenObserver] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        dispatcher = Dispatcher(self._handlers().__getitem__, runtime.threads, apis=SERVED)
+        self._forwarded = dispatcher.dispatch
+        self._server = Server(
+            runtime.network,
+            [
+                Port(
+                    self._listener.name,
+                    self._listener.host,
+                    self._listener.port,
+                    RequestAnswers(dispatcher.dispatch),
+                )
+            ],
+            read_from_device=DeviceReads(runtime.threads).first_bytes,
+            frame_bytes_max=config.frame_bytes_max,
+            idle_ms_max=config.idle_ms_max,
+            memory_bytes_max=config.request_memory_bytes_max,
+            limits=config.connection_limits,
+        )
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the port; connections wait in the kernel's queue until `start`.
+
+        Raises:
+            ListenError: the address cannot be used; nothing was started.
+        """
+        self._server.open()
+
+    async def start(self) -> None:
+        """Open the log, lead its next epoch, and accept requests.
+
+        Raises:
+            DirectoryError: its state cannot be proven, lacks changes that were acknowledged, is of
+                a later release or of a quorum with other voters, or the device refuses.
+        """
+        self._log = log = await self._runtime.threads.run(self._open_log)
+        self._writer = LogWriter(log, self._runtime.threads, failed=self._device_failed)
+        self._writer.on_written = self._written
+        self._state.kraft_version = log.kraft_version
+        self._state.begin(log.image, next_offset=log.end_offset, now_ms=self._now_ms)
+        self._server.start()
+        control = self._config.control
+        self._every(
+            control.session_timeout_ms / 1000 / FENCINGS_PER_SESSION,
+            self._fence_stale,
+        )
+        if control.is_rebalancing:
+            self._every(control.rebalance_s, lambda: self._append(balance_leaders(self._state)))
+        self._every(
+            control.unclean_election_ms / 1000, lambda: self._append(elect_unclean(self._state))
+        )
+        self._spawn(self._tidy())
+        self._spawn(self._remove())
+        logger.info(
+            "controller_started node=%d cluster=%s listen=%s:%d epoch=%d end_offset=%d "
+            "note=the metadata of the cluster is on this node alone",
+            self._config.node_id, self.cluster_id, *self.address, log.epoch, log.end_offset,
+        )  # fmt: skip
+
+    async def stop(self) -> None:
+        """Stop in order: what was decided is written, and nothing more is answered.
+
+        Raises:
+            OSError: the device failed; all that was acknowledged is on it already.
+        """
+        self.close_port()
+        await self._end_tasks()
+        if self._log is not None:
+            await self._writer.close()
+            await self._runtime.threads.run(self._close_log)
+            logger.info("controller_stopped node=%d", self._config.node_id)
+
+    def kill(self) -> None:
+        """End as a killed process does; its directory stays locked by the caller."""
+        self.close_port()
+        for task in self._tasks:
+            task.cancel()
+        if self._log is not None:
+            self._writer.abandon()
+            self._log.abandon()
+
+    def close_port(self) -> None:
+        """Take no more requests, and end all connections."""
+        self._server.close()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port by which brokers reach it; from `open` on."""
+        host, port = self._server.address_of(self._listener.name)
+        if self._listener.advertised is not None:
+            host, port = self._listener.advertised[0], self._listener.advertised[1] or port
+        return socket.gethostname() if host in _WILDCARDS else host, port
+
+    @property
+    def image(self) -> MetadataImage:
+        """The state of the cluster that is on the device."""
+        return self._writer.image
+
+    @property
+    def watermark(self) -> int:
+        """The offset after the last record on the device."""
+        return self._writer.watermark
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which it leads."""
+        assert self._log is not None, "it has started"
+        return self._log.epoch
+
+    @property
+    def kraft_version(self) -> int:
+        """1 if the log names the voters, 0 if the settings do (KIP-853)."""
+        return self._state.kraft_version
+
+    def statistics(self) -> ControllerStatistics:
+        """The controller right now."""
+        brokers = self._state.image.brokers.values()
+        return ControllerStatistics(
+            server=self._server.statistics(),
+            epoch=self.epoch,
+            end_offset=self._state.next_offset,
+            watermark=self.watermark,
+            observer_count=len(self._observers),
+            broker_count=len(brokers),
+            fenced_count=sum(each.fenced for each in brokers),
+        )
+
+    # -- the log ------------------------------------------------------------------------------
+
+    def _open_log(self) -> MetadataLog:
+        runtime, home = self._runtime, self._directory.path
+        folder = MetadataFolder(runtime.files, runtime.clock, runtime.chance, self._removals, home)
+        try:
+            if not self._config.quorum_voters:
+                self._format(folder)
+            log = open_metadata_log(
+                folder,
+                self._config.metadata_log,
+                node_id=self._config.node_id,
+                report=lambda sentence: logger.warning("metadata_damaged reason=%s", sentence),
+            )
+            try:
+                self._lead(log, folder.path)
+            except BaseException:
+                log.abandon()
+                raise
+        except (DirectoryError, StorageError):
+            raise
+        except OSError as error:
+            raise unusable(home, error) from error
+        return log
+
+    def _format(self, folder: MetadataFolder) -> None:
+        """Name this node in a new log, as `kafka-storage format --standalone` does (KIP-853).
+
+        With voters in the settings they are there instead, and no voter could join later.
+        """
+        from tailrace.protocol.metadata_records import (
+            Endpoint,
+            KRaftVersionFeature,
+            VotersRecord,
+            VotersRecordVoter,
+        )
+
+        files, path = folder.files, folder.path
+        # Whatever is there is not new, a folder alone may be all that a crash has left of this.
+        if files.is_directory(path) and any(
+            name.endswith((".log", ".checkpoint")) or name == quorum_state.FILE
+            for name in files.list(path)
+        ):
+            return
+        folder.make(folder.read_memory(MetadataReplay()))
+        host, port = self.address
+        own = VotersRecordVoter(
+            voter_id=self._config.node_id,
+            voter_directory_id=self._directory.directory_id,
+            endpoints=(Endpoint(name=LISTENER, host=host, port=port),),
+            kraft_version_feature=KRaftVersionFeature(
+                min_supported_version=KRAFT_VERSIONS[0], max_supported_version=KRAFT_VERSIONS[1]
+            ),
+        )
+        snapshot = Snapshot(
+            image=MetadataImage(), log_timestamp=0, voters=VotersRecord(voters=(own,))
+        )
+        now_ms = self._runtime.clock.now_ms()
+        save_snapshot(files, path, snapshot, next_offset=0, epoch=0, now_ms=now_ms)
+
+    def _lead(self, log: MetadataLog, path: str) -> None:
+        if log.has_lost_records:
+            # Brokers may have applied what is missing, and would follow another history. Each of
+            # them has a copy of the log, which is better than this one.
+            raise DirectoryError(
+                f"{path}: changes that were acknowledged are missing, since the log was damaged; "
+                f"replace the folder by that of a broker of the cluster, or remove "
+                f"{path}/records-lost to continue without them"
+            )
+        if log.image.features:
+            log.lead()
+            return
+        first = first_image(
+            self._runtime.files,
+            self._directory.path,
+            min_insync_replicas=self._config.topic_defaults.given.get("min.insync.replicas", "1"),
+        )
+        # One batch: a crash leaves all of the beginning, or none of it.
+        log.append(list(snapshot_records(first)))
+
+    def _close_log(self) -> None:
+        assert self._log is not None, "it has started"
+        try:
+            self._log.close()
+        finally:
+            self._log.abandon()
+
+    def _append(self, records: Iterable[RecordToWrite]) -> None:
+        """Change the state by records, and have them written.
+
+        Raises:
+            RefusedError: they are too large for a batch, or cannot be written.
+            NotWrittenError: the node ends.
+        """
+        rest = iter(records)
+        while part := tuple(islice(rest, RECORDS_MAX)):
+            state, clock = self._state, self._runtime.clock
+            place = BatchPlace(state.next_offset, self.epoch, clock.now_ms())
+            try:
+                # Before the state changes: what cannot be written is refused, and nothing happened.
+                batch = data_batch(part, place)
+            except UnencodableMessageError as error:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, str(error)) from error
+            if len(batch) > BATCH_BYTES_MAX:
+                raise RefusedError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"The request would be a batch of {len(batch)} bytes, and {BATCH_BYTES_MAX} "
+                    "are allowed.",
+                )
+            if self._writer.is_closed:
+                raise NotWrittenError("the controller ends")
+            change = state.replay(each.record for each in part)
+            self._writer.put(batch, end_offset=state.next_offset, image=state.image, change=change)
+
+    def _written(self, image: MetadataImage, change: ImageChange, end_offset: int) -> None:
+        for callback in self.on_written:
+            callback(image, change, end_offset)
+
+    def _device_failed(self, error: OSError) -> None:
+        path = self._directory.path
+        logger.error("controller_failed path=%s reason=%s", path, error)
+        self.end_reason = f"{path}: the device of the metadata log has failed: {error}"
+        # In the next turn, so that what waits gets its answer.
+        asyncio.get_running_loop().call_later(0.05, self.close_port)
+        self.failed.set()
+
+    # -- periodic work ------------------------------------------------------------------------
+
+    @property
+    def _now_ms(self) -> int:
+        # Of the machine and not of the day: a clock that is set must not end all sessions.
+        return elapsed_ms(self._runtime.clock)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _end_tasks(self) -> None:
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _fence_stale(self) -> None:
+        # One after the other: the leaders that follow from one are looked for without the others
+        # only after these are fenced too.
+        while (records := fence_stale(self._state, now_ms=self._now_ms)) is not None:
+            self._append(records)
+
+    def _every(self, seconds: float, work: Callable[[], None]) -> None:
+        async def run() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                try:
+                    work()
+                except NotWrittenError:
+                    return
+                except Exception:
+                    # The cluster is better off with the rest of its controller than without any.
+                    logger.exception("controller_work_failed")
+
+        self._spawn(run())
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(TIDY_S)
+            self._writer.tidy()
+
+    async def _remove(self) -> None:
+        while True:
+            await asyncio.sleep(REMOVE_S)
+            try:
+                now_ms = self._runtime.clock.now_ms()
+                await self._runtime.threads.run(partial(self._removals.remove_due, now_ms))
+            except OSError as error:
+                logger.warning("files_not_removed reason=%s", error)
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def _handlers(self) -> Mapping[int, Handler]:
+        special: dict[int, Handler] = {
+            ApiKey.API_VERSIONS: self._versions,
+            ApiKey.FETCH: self._fetch,
+            ApiKey.FETCH_SNAPSHOT: self._fetch_snapshot,
+            ApiKey.ENVELOPE: self._envelope,
+            ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
+            ApiKey.DESCRIBE_QUORUM: self._describe_quorum,
+            ApiKey.ADD_RAFT_VOTER: partial(self._refuse_voters, change="adding"),
+            ApiKey.REMOVE_RAFT_VOTER: partial(self._refuse_voters, change="removing"),
+            ApiKey.CREATE_ACLS: partial(handle_create_acls, None),  # type: ignore[arg-type]
+            ApiKey.DELETE_ACLS: partial(handle_delete_acls, None),  # type: ignore[arg-type]
+        }
+        return dict.fromkeys(SERVED, self._decide) | special
+
+    def _decide(self, header: RequestHeader, request: Message) -> Handled:
+        """The answer by the rules, when its records are on the device."""
+        api = SERVED[header.api_key]
+        try:
+            decision = decide(
+                self._state, api.key, request, version=header.api_version, now_ms=self._now_ms
+            )
+            self._append(decision.records)
+        except RefusedError as error:
+            return refusal(api, request, error.code, message=error.message)
+        except MetadataFaultError:
+            logger.exception("decision_refused api=%s", api.key.title)
+            return refusal(api, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        except NotWrittenError:
+            return refusal(api, request, ErrorCode.NOT_CONTROLLER)
+        # Also without records: what the answer is made of must be on the device too.
+        end_offset = self._state.next_offset
+        if self._writer.watermark >= end_offset:
+            return decision.answer
+        return self._when_written(api, request, decision.answer, end_offset=end_offset)
+
+    async def _when_written(
+        self, api: Api, request: Message, answer: Message, *, end_offset: int
+    ) -> Message:
+        try:
+            await self._writer.written(end_offset)
+        except NotWrittenError:
+            # It may be there after the next start. Who has asked looks then, as after any lost
+            # answer of a controller.
+            return refusal(api, request, ErrorCode.NOT_CONTROLLER)
+        return answer
+
+    def _is_active(self) -> bool:
+        return not self._writer.is_closed
+
+    def _versions(self, header: RequestHeader, request: ApiVersionsRequest | None) -> Message:
+        levels = dict(self.image.features)
+        if self.kraft_version > 0:
+            levels[KRAFT_VERSION] = self.kraft_version
+        return versions_answer(
+            header, request, served=_VERSIONS, levels=levels, epoch=max(self.watermark - 1, 0)
+        )
+
+    # -- the log, to observers ----------------------------------------------------------------
+
+    def _quorum(self) -> Quorum:
+        node_id = self._config.node_id
+        return Quorum(
+            cluster_id=self.cluster_id,
+            node_id=node_id,
+            leader_id=node_id,
+            epoch=self.epoch,
+            log=self._writer.served,
+            endpoints={node_id: self.address},
+            directory_id=self._directory.directory_id if self.kraft_version else NO_UUID,
+        )
+
+    def _fetch(self, _: RequestHeader, request: FetchRequest) -> Handled:
+        quorum = self._quorum()
+        self._note_observer(request)
+        if not is_due(quorum, request):
+            return self._fetch_later(quorum, request)
+        offsets = [each.fetch_offset for topic in request.topics for each in topic.partitions]
+        if max(offsets, default=0) + LAG_BY_THREAD < self.watermark:
+            return self._runtime.threads.run(partial(fetch_answer, quorum, request))
+        return fetch_answer(quorum, request)
+
+    async def _fetch_later(self, quorum: Quorum, request: FetchRequest) -> FetchResponse:
+        # Half of the time after which a silent connection is closed: one that is lost must not
+        # outlast it.
+        wait_ms = min(request.max_wait_ms, self._config.idle_ms_max // 2)
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while not is_due(quorum, request):
+                    if self._writer.is_closed:
+                        raise CloseConnectionError("the controller ends")
+                    await self._writer.changed()
+        except TimeoutError:
+            pass
+        return fetch_answer(quorum, request)
+
+    def _note_observer(self, request: FetchRequest) -> None:
+        observer = max(request.replica_id, request.replica_state.replica_id)
+        named = [each for topic in request.topics for each in topic.partitions]
+        if observer < 0 or len(named) != 1:
+            return
+        now_ms, end_offset = self._runtime.clock.now_ms(), self.watermark
+        known = self._observers.pop(observer, None)
+        offset = named[0].fetch_offset
+        caught_up_ms = -1 if known is None else known.caught_up_ms
+        if offset >= end_offset:
+            caught_up_ms = now_ms
+        # At the end: the first is the one that has been silent for longest.
+        self._observers[observer] = SeenObserver(offset, now_ms, caught_up_ms)
+        while len(self._observers) > OBSERVERS_MAX:
+            del self._observers[next(iter(self._observers))]
+
+    async def _fetch_snapshot(self, _: RequestHeader, request: FetchSnapshotRequest) -> Answer:
+        make = partial(snapshot_answer, self._quorum(), request, size_max=SNAPSHOT_BYTES_MAX)
+        return await self._runtime.threads.run(make)
+
+    def _describe_quorum(self, _: RequestHeader, request: DescribeQuorumRequest) -> Handled:
+        now_ms = self._runtime.clock.now_ms()
+        for observer, seen in tuple(self._observers.items()):
+            if seen.at_ms + OBSERVER_MS < now_ms:
+                del self._observers[observer]
+        return quorum_answer(self._quorum(), request, observers=self._observers, now_ms=now_ms)
+
+    # -- the quorum ---------------------------------------------------------------------------
+
+    def _describe_cluster(self, _: RequestHeader, request: DescribeClusterRequest) -> Message:
+        if request.endpoint_type != _CONTROLLERS:
+            return DescribeClusterResponse(
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                error_message="The request was sent to an endpoint of type CONTROLLER, but we "
+                "wanted an endpoint of type BROKER",
+                cluster_id="",
+            )
+        host, port = self.address
+        node_id = self._config.node_id
+        own = DescribeClusterBroker(broker_id=node_id, host=host, port=port)
+        return DescribeClusterResponse(
+            error_code=ErrorCode.NONE,
+            endpoint_type=_CONTROLLERS,
+            cluster_id=self.cluster_id,
+            controller_id=node_id,
+            brokers=(own,),
+        )
+
+    def _refuse_voters(self, header: RequestHeader, request: Any, *, change: str) -> Message:  # noqa: ANN401 - of one of two APIs
+        code, message = voters_refusal(
+            self.cluster_id, request.cluster_id, kraft_version=self.kraft_version, change=change
+        )
+        return refusal(SERVED[header.api_key], request, code, message=message)
+
+    async def _envelope(self, header: RequestHeader, request: EnvelopeRequest) -> Answer:
+        code = fault_of(request)
+        if code:
+            return EnvelopeResponse(error_code=code)
+        # A copy: the request may wait for the device, and the frame's memory is the connection's.
+        frame = memoryview(bytes(request.request_data))
+        try:
+            inner, _ = read_request_header(frame, apis=SERVED, peer=header.peer)
+            # An envelope in an envelope, and all that a broker answers itself.
+            if inner.api_key not in FORWARDABLE:
+                return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+            if not self._is_active():
+                return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+            found = self._forwarded(frame, header.peer)
+            buffers = await found if isinstance(found, Awaitable) else found
+        except UnservedRequestError:
+            return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        except MalformedMessageError:
+            return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if not self._is_active():
+            # The broker asks again, and the client waits: NOT_CONTROLLER is nothing for clients.
+            return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        return EnvelopeResponse(
+            response_data=_joined(buffers)[SIZE_BYTES:], error_code=ErrorCode.NONE
+        )
+
+
+_VERSIONS: Final = tuple(
+    ApiVersion(api_key=int(each.key), min_version=each.first_version, max_version=each.last_version)
+    for each in SERVED.values()
+)
+
+
+def _joined(buffers: Iterable[Records]) -> bytes:
+    # None of the forwarded APIs answers with records of a file.
+    return b"".join(buffers)  # type: ignore[arg-type]

@@ -1,0 +1,107 @@
+"""Start a controller and no broker (`process.roles=controller`)."""
+
+import asyncio
+import logging
+
+from tailrace.broker.config import BrokerConfig
+from tailrace.broker.controller.node import ControllerNode, ControllerStatistics
+from tailrace.runtime.system import Runtime
+from tailrace.storage.directories import LogDirectory, open_log_directories
+from tailrace.storage.folder import Removals
+
+logger = logging.getLogger(__name__)
+
+
+class RunningController:
+    """A controller on one event loop, which accepts requests; see `start_controller`."""
+
+    def __init__(self, node: ControllerNode, directory: LogDirectory, runtime: Runtime) -> None:
+        self.node = node
+        self._directory = directory
+        self._runtime = runtime
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port by which brokers reach it."""
+        return self.node.address
+
+    @property
+    def addresses(self) -> str:
+        """HOST:PORT, for people and for `controller.quorum.bootstrap.servers`."""
+        host, port = self.address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def cluster_id(self) -> str:
+        return self.node.cluster_id
+
+    @property
+    def failed(self) -> asyncio.Event:
+        """Set when the controller cannot continue: it must be stopped."""
+        return self.node.failed
+
+    @property
+    def end_reason(self) -> str | None:
+        """Why it cannot continue; None: it can."""
+        return self.node.end_reason
+
+    def statistics(self) -> ControllerStatistics:
+        """The controller right now."""
+        return self.node.statistics()
+
+    async def stop(self) -> None:
+        """Stop in order; all that was decided is on the device afterwards.
+
+        Raises:
+            OSError: the device failed; all that was acknowledged is on it already.
+        """
+        try:
+            await self.node.stop()
+            if self.end_reason is None:
+                await self._runtime.threads.run(self._directory.mark_clean)
+        finally:
+            self._directory.close()
+            self._runtime.threads.close()
+
+    def kill(self) -> None:
+        """End as a killed process does, in one turn of the loop; the next start recovers."""
+        self.node.kill()
+        self._runtime.threads.close()
+        self._directory.close()
+
+    def leave_now(self) -> None:
+        """Wait for nobody; a controller does not."""
+
+
+async def start_controller(config: BrokerConfig, runtime: Runtime) -> RunningController:
+    """Open the directory and listen; the controller accepts requests when this returns.
+
+    A new directory becomes that of a new cluster.
+
+    Raises:
+        DirectoryError: the directory cannot be used, or its state is not one to continue with.
+        ListenError: the address cannot be used; the directory is released.
+    """
+    if config.ignored:
+        logger.warning(
+            "settings_ignored names=%s reason=a controller does not do what they ask for",
+            ",".join(config.ignored),
+        )
+    # Only that of the metadata log: a controller has no other logs (Kafka's takes all of them).
+    opened = open_log_directories(
+        runtime.files,
+        (config.metadata_directory,),
+        node_id=config.node_id,
+        chance=runtime.chance,
+    )
+    [directory] = opened.usable
+    node = ControllerNode(config, runtime, directory=directory, removals=Removals(runtime.files))
+    try:
+        node.open()
+        directory.take_mark()
+        await node.start()
+    except BaseException:
+        node.kill()
+        directory.close()
+        raise
+    return RunningController(node, directory, runtime)
