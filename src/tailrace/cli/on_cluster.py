@@ -193,10 +193,13 @@ def check_controllers(cluster: "ClusterReader") -> None:
     except FatalError:
         return
     except RetriableError as error:
+        # The last answer, without the sentence around it that names another setting.
+        reason = error.__cause__ or error
         say(
-            f"nothing was changed, because no controller answers through {broker}: {error}; bring "
-            "a majority of the controllers back (`controllers_lost` in the log of the broker says "
-            "why it has no answer), then repeat the command"
+            f"nothing was changed, because no controller has answered through {broker} within "
+            f"{QUORUM_LIMIT_MS / 1000:g} s: {reason}; bring a majority of the controllers back "
+            "(`controllers_lost` in the log of the broker says why it has no answer), then repeat "
+            "the command"
         )
         sys.exit(_EXIT_REFUSED)
 
