@@ -129,6 +129,8 @@ class Sender:
         """By node with ready batches: since when it has taken no request."""
         self._delayed: dict[TopicPartition, set[object]] = {}
         """Partitions that the log has called delayed, with the kinds of reasons it gave."""
+        self._silent_until = 0.0
+        """When the next such line may come."""
         self._seen_version = metadata.version
         self.cluster = ClusterRequests(
             metadata,
@@ -554,7 +556,7 @@ class Sender:
             if now < batch.created_at + self._delivery_timeout_s:
                 break
             overdue.append(outcome)
-        if not overdue and now - batch.created_at >= SILENT_S:
+        if not overdue and now >= max(batch.created_at + SILENT_S, self._silent_until):
             self._note_delayed(batch, now)
         for outcome in overdue:
             batch = self._accumulator.withdraw(outcome)
@@ -564,9 +566,12 @@ class Sender:
     def _note_delayed(self, oldest: QueuedBatch, now: float) -> None:
         """Log why the oldest batch is not delivered: each kind of reason once, until one is.
 
+        Lines are `SILENT_S` apart: while a leader comes back, several reasons hold for moments.
         Kafka's producer has a line for each attempt. Here only the oldest batch has one, since
         thousands of partitions may wait for the same broker.
         """
+        # Under load there are thousands of polls a second.
+        self._silent_until = now + 1
         partition = oldest.partition
         error = oldest.last_error if isinstance(oldest, InFlightBatch) else None
         # Not `str(error)`: it may count something, and then it would be another one each time.
@@ -577,6 +582,7 @@ class Sender:
         if not (error or trouble) or kind in known:
             return
         self._delayed.setdefault(partition, set()).add(kind)
+        self._silent_until = now + SILENT_S
         log.warning(
             "records_delayed partition=%s for_s=%.1f attempts=%d batches_waiting=%d reason=%s",
             partition,
