@@ -13,7 +13,7 @@ is perfect; `move`, `restart`, `kill`, `cut_off`, `hold_commits` and `script` ca
     Fetch, FetchSnapshot            the log, to observers
     BrokerRegistration, Heartbeat, AlterPartition, AllocateProducerIds, AssignReplicasToDirs
     Envelope                        what brokers forward for clients; also by itself
-    DescribeCluster                 the cluster's id alone
+    DescribeCluster                 the cluster's id, and the controllers
 
 Requests of a connection are answered one after the other, as by Kafka.
 
@@ -70,6 +70,7 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tailrace.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
@@ -416,7 +417,12 @@ class ScriptedController:
                 return await self._envelope(node, request)
             case DescribeClusterRequest():
                 return DescribeClusterResponse(
-                    cluster_id=self.cluster_id, controller_id=self.leader_id
+                    cluster_id=self.cluster_id,
+                    controller_id=self.leader_id,
+                    brokers=tuple(
+                        DescribeClusterBroker(broker_id=each.id, host=self.host, port=each.port)
+                        for each in self.nodes.values()
+                    ),
                 )
         if api.key is ApiKey.API_VERSIONS:
             return self._versions()

@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from tailrace.broker.kraft.channel import NoControllerError
 from tailrace.errors import DirectoryError
 from tailrace.model import Offset
 from tailrace.protocol.apis import ApiKey
@@ -100,6 +101,25 @@ async def test_a_cluster_without_a_usable_id_is_not_joined(
         with pytest.raises(DirectoryError, match="the controllers"):
             await cluster.start(1)
         assert not outside.files.exists("data-1/meta.properties")
+
+
+async def test_a_broker_does_not_take_the_id_of_a_controller(outside: Outside) -> None:
+    """The start ends before anything is registered or written."""
+    async with running_cluster(outside) as cluster:
+        controller_id = cluster.controller.leader_id
+        with pytest.raises(DirectoryError, match=f"{controller_id} is the id of a controller"):
+            await cluster.start(controller_id)
+        assert not cluster.controller.image.brokers
+        assert not outside.files.exists(f"data-{controller_id}/meta.properties")
+
+
+async def test_a_start_without_controllers_names_the_setting(outside: Outside) -> None:
+    """The addresses may be wrong, which nothing but the operator can know."""
+    async with running_cluster(outside) as cluster:
+        cluster.controller.kill()
+        with pytest.raises(NoControllerError, match=r"check controller\.quorum\.bootstrap"):
+            await cluster.start(1)
+        cluster.controller.move(100)
 
 
 async def test_what_is_acknowledged_is_on_all_replicas_in_sync(outside: Outside) -> None:

@@ -20,7 +20,7 @@ from uuid import UUID
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.following import Following, FollowingStatistics
 from tailrace.broker.kraft.applying import AppliedTo, Applying
-from tailrace.broker.kraft.channel import ControllerChannel, Controllers
+from tailrace.broker.kraft.channel import ControllerChannel, Controllers, NoControllerError
 from tailrace.broker.kraft.directory_reports import DirectoryReports
 from tailrace.broker.kraft.forwarding import Forwarding
 from tailrace.broker.kraft.isr_changes import IsrAnswer, IsrChanges
@@ -496,6 +496,7 @@ async def ask_cluster_id(config: BrokerConfig, runtime: Runtime) -> str:
 
     Raises:
         NoControllerError: none has answered within `initial.broker.registration.timeout.ms`.
+        DirectoryError: what answers is no controller, or one has this broker's `node.id`.
     """
     controllers = Controllers([Node(*each) for each in config.controllers])
     client = ClientConfig(client_id=f"broker-{config.node_id}")
@@ -517,12 +518,23 @@ async def ask_cluster_id(config: BrokerConfig, runtime: Runtime) -> str:
             if not is_starting or loop.time() + _STARTING_PAUSE_S >= deadline:
                 break
             await asyncio.sleep(_STARTING_PAUSE_S)
+    except NoControllerError as error:
+        raise NoControllerError(
+            f"{error}; check controller.quorum.bootstrap.servers, and that the controllers run"
+        ) from error
     finally:
         channel.close()
     if answer.error_code != ErrorCode.NONE or not answer.cluster_id:
         raise DirectoryError(
             f"the controllers do not say which cluster they are of: "
             f"{error_words(answer.error_code)}; check controller.quorum.bootstrap.servers"
+        )
+    # Kafka compares with the voters of the settings alone, which `bootstrap.servers` does not name.
+    # The controllers would register the broker, and it could not follow a leader of its own id.
+    if any(each.broker_id == config.node_id for each in answer.brokers):
+        raise DirectoryError(
+            f"node.id={config.node_id} is the id of a controller; ids are unique over brokers and "
+            "controllers: give this broker another one"
         )
     # The next start would find another id in the file, or another line.
     if _CLUSTER_ID.fullmatch(answer.cluster_id) is None:

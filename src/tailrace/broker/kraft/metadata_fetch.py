@@ -399,7 +399,12 @@ class MetadataFetch:
                 f"{node} knows epoch {epoch} of the quorum, and {log.epoch} has begun"
             )
         # `quorum-state` would keep it, and the next start would take this node for a voter.
-        if leader_id == self._observer.node_id or leader_id < NO_LEADER:
+        if leader_id == self._observer.node_id:
+            raise RefusedAnswerError(
+                f"{node} names {leader_id} as leader, which is the node.id of this broker; if a "
+                "controller has it too, give the broker another one"
+            )
+        if leader_id < NO_LEADER:
             raise RefusedAnswerError(f"{node} names {leader_id} as leader, which cannot be")
         is_known = (leader_id, epoch) == (log.leader_id, log.epoch)
         if leader_id == NO_LEADER:
