@@ -208,6 +208,9 @@ class _Reading:
         is_consumer = replica_id == CONSUMER
         self.follower_id = None if is_consumer or replica_id < 0 else replica_id
         """The broker that asks as a follower; None: no broker does."""
+        if self.follower_id is not None:
+            # One time for all of its partitions, as in Kafka.
+            self._asked_at_ms = elapsed_ms(services.clock)
         self._needs_leader = version < ANY_REPLICA_SINCE if is_consumer else replica_id >= 0
         """Whether only the leader of a partition may answer."""
         self._limit = read_limit(request.isolation_level) if is_consumer else ReadLimit.LOG_END
@@ -336,24 +339,28 @@ class _Reading:
         known = services.find_topic(topic, topic_id)
         if known is None:
             return False
-        name = TopicPartition(known.name, wanted.partition)
-        partition = None if services.replicas.is_offline(name) else services.replicas.get(name)
-        if partition is None or partition.leader_epoch != wanted.current_leader_epoch:
-            return False
-        log = partition.log
-        positions = log.positions
-        if positions.log_end != wanted.fetch_offset:
-            return False
-        last_epoch = LeaderEpoch(wanted.last_fetched_epoch)
+        if cached.place is None:
+            cached.place = TopicPartition(known.name, wanted.partition)
         try:
+            partition = services.replicas.find_replica(cached.place)
+            log = partition.log
+            positions = log.positions
+            log_end = positions.log_end
+            if (
+                partition.leader_epoch != wanted.current_leader_epoch
+                or log_end != wanted.fetch_offset
+            ):
+                return False
             log.check_usable()
             # KIP-595: with the same last epoch and the same end the logs do not diverge. A leader
             # has an entry for its epoch before the first record, and its followers have none.
-            if log.epochs.latest != last_epoch:
-                offset = Offset(wanted.fetch_offset)
-                if partition.divergence(offset, last_epoch) is not None:
-                    return False
-            self._note(part, partition, log_end=log.end_offset)
+            last_epoch = wanted.last_fetched_epoch
+            if (
+                log.epochs.latest != last_epoch
+                and partition.divergence(log_end, LeaderEpoch(last_epoch)) is not None
+            ):
+                return False
+            self._note(part, partition, log_end=log_end)
         except (TailraceError, OSError):
             part.is_noted = False  # `read` meets the error again, and answers it.
             return False
@@ -495,7 +502,7 @@ class _Reading:
                 offset=Offset(wanted.fetch_offset),
                 log_start=Offset(wanted.log_start_offset),
                 log_end=log_end,
-                now_ms=elapsed_ms(self._services.clock),
+                now_ms=self._asked_at_ms,
             )
 
     def _noted(

@@ -29,6 +29,7 @@ from tailrace.runtime.slices import Slices, each_in_slices
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
+    from tailrace.model import TopicPartition
     from tailrace.protocol.messages.fetch import (
         FetchPartition,
         FetchRequest,
@@ -138,12 +139,15 @@ class FetchSessionsStatistics:
 class CachedPartition:
     """A partition of a session: what is wanted of it, and what the client has got last."""
 
-    __slots__ = ("high_watermark", "log_start_offset", "name", "wanted")
+    __slots__ = ("high_watermark", "log_start_offset", "name", "place", "wanted")
 
     def __init__(self, wanted: "FetchPartition", name: str | None) -> None:
         self.wanted = wanted
         self.name = name
         """The name of the topic; None: it is in the key, or nobody had the id."""
+        self.place: TopicPartition | None = None
+        """The partition by its topic's name, once a follower has found it: no id changes its name,
+        and whether the topic is still there is asked each time."""
         # No log has these offsets, so the first answer is news even if the partition is empty.
         self.high_watermark = -1
         self.log_start_offset = -1

@@ -307,10 +307,11 @@ class Partition:
             log_end=log_end,
             now_ms=now_ms,
         )
-        # Before the high watermark moves: from now on the new member counts for it.
-        self._propose(
-            leadership.expand(broker_id, high_watermark=self.log.positions.high_watermark)
-        )
+        if broker_id not in leadership.isr:
+            # Before the high watermark moves: from now on the new member counts for it.
+            self._propose(
+                leadership.expand(broker_id, high_watermark=self.log.positions.high_watermark)
+            )
         if is_news:
             self.move_watermark(now_ms)
         if self._deleted:
