@@ -1,7 +1,13 @@
 """Look-ups of a group's coordinator: their pauses, and the answers of old brokers."""
 
+import pytest
+
 from tailrace.client.errors import RequestTimedOutError
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from tailrace.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -10,9 +16,18 @@ from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRes
 from tests.unit.client.consumer.member_stage import MemberStage
 
 
-def test_a_broker_that_is_no_coordinator_is_not_asked_without_a_pause() -> None:
-    """A look-up may name the same broker for a while, although that says NOT_COORDINATOR."""
-    stage = MemberStage(retry_backoff_ms=100, retry_backoff_max_ms=1000)
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
+@pytest.mark.parametrize("is_consumer_protocol", [False, True], ids=["classic", "consumer"])
+def test_a_broker_that_refuses_a_member_is_not_asked_without_a_pause(
+    code: ErrorCode, *, is_consumer_protocol: bool
+) -> None:
+    """A look-up may name the same broker for a while, although that says NOT_COORDINATOR.
+
+    So it does while the replicas of the group's partition are too few, which may be for hours.
+    """
+    stage = MemberStage(
+        is_consumer_protocol=is_consumer_protocol, retry_backoff_ms=100, retry_backoff_max_ms=1000
+    )
     stage.subscribe()
     stage.find()
     asked = 0
@@ -20,13 +35,17 @@ def test_a_broker_that_is_no_coordinator_is_not_asked_without_a_pause() -> None:
         request = stage.membership.next_request(stage.now)
         if request is None:
             stage.now = stage.membership.next_deadline(stage.now)
-        elif isinstance(request.body, JoinGroupRequest):
+        elif isinstance(request.body, FindCoordinatorRequest):
+            stage.answer(request, FindCoordinatorResponse(node_id=1, host="broker", port=9092))
+        else:
             asked += 1
             assert asked < 200, f"200 requests in {stage.now} s"
-            stage.answer(request, JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
-        else:
-            assert isinstance(request.body, FindCoordinatorRequest)
-            stage.answer(request, FindCoordinatorResponse(node_id=1, host="broker", port=9092))
+            answer = (
+                ConsumerGroupHeartbeatResponse(error_code=code)
+                if isinstance(request.body, ConsumerGroupHeartbeatRequest)
+                else JoinGroupResponse(error_code=code)
+            )
+            stage.answer(request, answer)
     assert asked > 5
 
 
