@@ -9,20 +9,30 @@ A seed chooses a `Life`: some kinds of faults and of clients, and what a loss of
 machines share the true time and the network. At the end everything is healed, and what clients
 were told is looked for in the logs (`check`).
 
+An operator may reassign replicas, cancel that, and have preferred leaders elected.
+
 Not here: lives in which all replicas in sync lose power without `tailrace.durability=sync`. What
 was acknowledged is gone then, as in Kafka. `SimulatedCluster.may_go` keeps them out.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
+from tailrace.cluster.control.reassignments import is_reassigning
 from tailrace.cluster.control.settings import ControlConfig
 from tailrace.model import Offset, TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from tailrace.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import records_of
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
@@ -69,6 +79,8 @@ DISKS: Final = ("full", "slow disk")
 CONNECTIONS: Final = ("hold", "hold one way", "cut", "delay", "lose requests")
 CONTROLLERS: Final = ("restart", "slow commits", "hold commits", "snapshot")
 CLOCKS: Final = ("clock",)
+MOVES: Final = ("reassign", "cancel", "elect")
+"""Changes that an operator makes; not in `KINDS`, for which seeds are known that find bugs."""
 KINDS: Final = (*PROCESSES, *DISKS, *CONNECTIONS, *CONTROLLERS, *CLOCKS)
 MENDED: Final = ("start", "start", "mend", "mend")
 """These are as likely as faults, so that a cluster works now and then."""
@@ -277,8 +289,38 @@ class SimulatedCluster:
                 self.controller.cut_off(broker_id)
                 self._unheard.add(broker_id)
                 self.note(f"requests of {broker_id} to the controller are lost")
+            case "reassign" | "cancel" | "elect":
+                self._move(kind, chance.choice(self.names))
             case _:
                 self._break_controller(kind)
+
+    def _move(self, kind: str, name: TopicPartition) -> None:
+        # A replica that is away may have lost what it has, and is in sync until the controller
+        # knows: it must not be all that a reassignment leaves.
+        if not all(self.machines[each].is_serving and self._is_heard(each) for each in BROKERS):
+            return
+        if kind == "elect":
+            partitions = (TopicPartitions(topic=name.topic, partitions=(name.partition,)),)
+            request = ElectLeadersRequest(election_type=0, topic_partitions=partitions)
+            self.controller.do(ApiKey.ELECT_LEADERS, request)
+            self.note(f"elect the preferred leader of {name}")
+            return
+        replicas: list[int] | None = None
+        if kind == "reassign":
+            replicas = self.chance.sample(BROKERS, self.chance.choice([2, 3]))
+        self._reassign(name, replicas)
+
+    def _reassign(self, name: TopicPartition, replicas: Sequence[int] | None) -> None:
+        self.note(f"reassign {name} to {replicas}")
+        wanted = ReassignablePartition(
+            partition_index=name.partition,
+            replicas=None if replicas is None else tuple(replicas),
+        )
+        topic = ReassignableTopic(name=name.topic, partitions=(wanted,))
+        self.controller.do(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            AlterPartitionReassignmentsRequest(topics=(topic,)),
+        )
 
     def _break_machine(self, kind: str, broker_id: int) -> None:
         machine, chance = self.machines[broker_id], self.chance
@@ -372,6 +414,7 @@ class SimulatedCluster:
         for machine in self.machines.values():
             machine.make_room()
             machine.threads.seconds_per_run = 0.0
+        await self._until(self._are_all_back, "the replicas do not come back")
         await self._until(self._is_in_sync, "the cluster does not heal")
 
     async def settle(self) -> None:
@@ -387,6 +430,18 @@ class SimulatedCluster:
             if self.outside.loop.time() > limit:
                 states = [str(self.controller.partition(each)) for each in self.names]
                 raise AssertionError(f"{otherwise}: {states}")
+
+    def _are_all_back(self) -> bool:
+        """Whether each partition is on all brokers again; moves those that are not."""
+        states = {name: self.controller.partition(name) for name in self.names}
+        for name, state in states.items():
+            # Not while they move: replicas that are being removed would still be (Kafka's rule).
+            if not is_reassigning(state) and set(state.replicas) != set(BROKERS):
+                self._reassign(name, BROKERS)
+        return all(
+            not is_reassigning(state) and set(state.replicas) == set(BROKERS)
+            for state in states.values()
+        )
 
     def _is_in_sync(self) -> bool:
         return all(
