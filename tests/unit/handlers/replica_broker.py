@@ -1,12 +1,12 @@
-"""One broker of a cluster of four, as its handlers see it, and requests of the others to it.
+"""One broker of a cluster of four, as its handlers see it, and requests of clients and the others.
 
 The test publishes the images: it says who leads, and nothing happens by itself.
 """
 
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
 from tailrace.cluster.metadata.delta import MetadataDelta
@@ -16,11 +16,13 @@ from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.handlers.fetch import handle_fetch
 from tailrace.handlers.fetch_sessions import FetchSessionLimits, FetchSessions
 from tailrace.handlers.log_offsets import handle_list_offsets, handle_offset_for_leader_epoch
+from tailrace.handlers.produce import handle_produce
 from tailrace.handlers.repeated_fetch import RepeatedFetch
-from tailrace.model import LeaderEpoch, TopicPartition
+from tailrace.model import Acks, LeaderEpoch, Offset, TopicPartition
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.fields import NO_UUID, Message
 from tailrace.protocol.frames import (
+    RequestHeader,
     decode_request,
     decode_response,
     encode_request,
@@ -35,6 +37,13 @@ from tailrace.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
+from tailrace.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from tailrace.protocol.metadata_records import (
     BrokerEndpoint,
     PartitionRecord,
@@ -43,13 +52,18 @@ from tailrace.protocol.metadata_records import (
     TopicRecord,
 )
 from tailrace.replication.device_reads import DeviceReads
+from tailrace.replication.flushes import Flushes
 from tailrace.replication.partition import ClusterView, Partition
 from tailrace.replication.quotas import ReplicationQuota
 from tailrace.replication.replicas import Replicas
+from tailrace.replication.validation import BatchValidation
 from tailrace.storage.records_file import LogSlice
 from tailrace.testing import Outside, virtual_runtime
 from tests.unit.storage.builders import batch, settings
 from tests.unit.storage.test_manager import manager
+
+if TYPE_CHECKING:
+    from tailrace.replication.leadership import IsrChange
 
 ME, SECOND, THIRD, FOURTH = 1, 2, 3, 4
 RACKS = {ME: "a", SECOND: "b", THIRD: "c", FOURTH: "c"}
@@ -58,6 +72,8 @@ TOPIC_ID = UUID(int=10)
 IDS_SINCE, STATE_SINCE = 13, 15
 NEWEST = APIS[ApiKey.FETCH].last_version
 CONSUMER = -1
+BY_NAME = 12
+"""The last version of Produce that names topics."""
 
 Wanted = TypeVar("Wanted", bound=Message)
 
@@ -76,13 +92,23 @@ def broker_epoch(broker_id: int) -> int:
 class Broker:
     """Broker 1, with whatever partitions the last image gives it."""
 
-    def __init__(self, outside: Outside, *, sends_to_nearest: bool = False) -> None:
+    def __init__(
+        self,
+        outside: Outside,
+        *,
+        sends_to_nearest: bool = False,
+        is_durable: bool = False,
+        **configs: object,
+    ) -> None:
+        """`configs` are those of each log."""
         self.outside = outside
+        self._configs = configs
         self.cluster = FollowedCluster(
             ME, defaults=TopicDefaults(partition_count=1, replication_factor=1, given={})
         )
+        self.logs = manager(outside.files, "data")
         self.replicas = Replicas(
-            manager(outside.files, "data"),
+            self.logs,
             outside.threads,
             cluster=ClusterView(
                 node_id=ME,
@@ -92,6 +118,10 @@ class Broker:
                 lag_ms=30_000,
             ),
         )
+        self.proposed: list[IsrChange] = []
+        """Changes of the ISR that the broker would have asked for."""
+        self.replicas.on_isr_change = lambda _, change: self.proposed.append(change)
+        self.logs.on_failure = self.replicas.directory_failed
         self.sessions = FetchSessions(
             FetchSessionLimits(slot_count=10, eviction_s=100),
             random.Random(0),
@@ -105,7 +135,11 @@ class Broker:
                 cluster=self.cluster,
                 find_topic=self._find_topic,
                 has_partition=self._has_partition,
+                controller=None,
                 replicas=self.replicas,
+                flushes=Flushes(self.logs, outside.threads),
+                validation=BatchValidation(outside.threads),
+                is_durable=is_durable,
                 device_reads=DeviceReads(outside.threads),
                 clock=outside.clock,
                 fetch_sessions=self.sessions,
@@ -156,8 +190,8 @@ class Broker:
         *,
         name: TopicPartition = FIRST,
         topic_id: UUID = TOPIC_ID,
-        isr: tuple[int, ...] = (ME, SECOND, THIRD),
-        replicas: tuple[int, ...] = (ME, SECOND, THIRD),
+        isr: Sequence[int] = (ME, SECOND, THIRD),
+        replicas: Sequence[int] = (ME, SECOND, THIRD),
         epoch: int | None = None,
     ) -> Partition:
         """A partition gets a leader, in a new leader epoch if no other is given."""
@@ -168,14 +202,14 @@ class Broker:
         state = self._states[name] = PartitionRecord(
             partition_id=name.partition,
             topic_id=topic_id,
-            replicas=replicas,
-            isr=isr,
+            replicas=tuple(replicas),
+            isr=tuple(isr),
             leader=leader,
             leader_epoch=last + 1 if epoch is None else epoch,
             partition_epoch=1 if known is None else known.partition_epoch + 1,
         )
         self.publish(state)
-        self.replicas.assign(name, topic_id, state, config=settings())
+        self.replicas.assign(name, topic_id, state, config=settings(**self._configs))
         await self.replicas.new_logs.wait_for(name)
         return self.replicas.find_replica(name)
 
@@ -199,6 +233,20 @@ class Broker:
         )
         partition.log.advance_high_watermark(watermark)
         partition.followed()
+
+    def note_fetch(
+        self, broker_id: int, offset: int, *, name: TopicPartition = FIRST, log_start: int = 0
+    ) -> None:
+        """A fetch of a follower that has all records before `offset`, without its request."""
+        partition = self.replicas.find(name)
+        partition.note_fetch(
+            broker_id,
+            broker_epoch=broker_epoch(broker_id),
+            offset=Offset(offset),
+            log_start=Offset(log_start),
+            log_end=partition.log.end_offset,
+            now_ms=self.now_ms,
+        )
 
     @property
     def now_ms(self) -> int:
@@ -236,6 +284,33 @@ class Broker:
             key=key,
             version=version,
         )
+
+    async def produce(
+        self,
+        *numbers: int,
+        acks: int = Acks.ALL,
+        timeout_ms: int = 1000,
+        version: int = BY_NAME,
+        records: bytes | None = None,
+    ) -> ProduceResponse:
+        """The answer to a request with one record for each of the partitions, by default 0."""
+        data = [
+            PartitionProduceData(
+                index=each, records=memoryview(bytearray(records or batch(b"value")))
+            )
+            for each in numbers or (0,)
+        ]
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=timeout_ms,
+            topic_data=(TopicProduceData(name=FIRST.topic, partition_data=tuple(data)),),
+        )
+        header = RequestHeader(ApiKey.PRODUCE, version, 1, "client")
+        answer: Any = handle_produce(self.services, header, request)
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        assert isinstance(answer, ProduceResponse)
+        return answer
 
     def frame(self, key: ApiKey, request: Message, *, version: int) -> bytes:
         """A request as it is on a connection, with the size before it."""
@@ -313,6 +388,10 @@ def fetch_request(
         ),
     }
     return FetchRequest(**{**usual, **changes})
+
+
+def partition_answers(response: ProduceResponse) -> tuple[PartitionProduceResponse, ...]:
+    return response.responses[0].partition_responses
 
 
 def decoded(buffers: Any, answer_type: type[Wanted], *, key: ApiKey, version: int) -> Wanted:

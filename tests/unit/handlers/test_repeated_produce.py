@@ -16,7 +16,7 @@ from tailrace.protocol.messages.produce import (
     TopicProduceData,
 )
 from tailrace.testing import Outside
-from tests.unit.handlers.replicated import BY_NAME, ME, SECOND, Node
+from tests.unit.handlers.replica_broker import BY_NAME, ME, SECOND, Broker
 from tests.unit.storage.builders import batch
 
 API = APIS[ApiKey.PRODUCE]
@@ -25,10 +25,10 @@ API = APIS[ApiKey.PRODUCE]
 class Connection:
     """A producer's connection, which repeats one request."""
 
-    def __init__(self, node: Node, acks: int) -> None:
-        self.node = node
+    def __init__(self, broker: Broker, acks: int) -> None:
+        self.broker = broker
         self.acks = acks
-        self.repeated = RepeatedProduce(node.services, ProduceBuffers())
+        self.repeated = RepeatedProduce(broker.services, ProduceBuffers())
 
     def frame(self) -> bytes:
         data = PartitionProduceData(index=0, records=batch(b"value"))
@@ -49,7 +49,7 @@ class Connection:
         body = memoryview(bytearray(self.frame()))[4:]
         header, position = read_request_header(body)
         request = cast("ProduceRequest", decode_request(header, body, position))
-        answer = handle_produce(self.node.services, header, request)
+        answer = handle_produce(self.broker.services, header, request)
         assert isinstance(answer, ProduceResponse)
         self.repeated.learn(header, request, answer=answer, frame=body)
 
@@ -61,26 +61,26 @@ class Connection:
 @pytest.mark.parametrize("acks", [Acks.ALL, Acks.LEADER])
 async def test_followers_end_the_short_way_of_acks_all(outside: Outside, acks: int) -> None:
     """It is for a leader alone; acks 1 waits for nobody, and keeps it."""
-    node = Node(outside)
-    partition = await node.assign(replicas=[ME], isr=[ME])
-    connection = Connection(node, acks)
+    broker = Broker(outside)
+    partition = await broker.assign(replicas=[ME], isr=[ME])
+    connection = Connection(broker, acks)
     connection.learn()
     assert connection.is_taken()
     assert partition.log.positions.high_watermark == 2
-    await node.assign(replicas=[ME, SECOND], isr=[ME, SECOND])
+    await broker.assign(replicas=[ME, SECOND], isr=[ME, SECOND], epoch=1)
     assert connection.is_taken() is (acks == Acks.LEADER)
     assert partition.log.positions.high_watermark == 2
-    await node.assign(replicas=[ME], isr=[ME])
+    await broker.assign(replicas=[ME], isr=[ME], epoch=1)
     assert connection.is_taken()
     assert partition.log.positions.high_watermark == partition.log.end_offset
 
 
 async def test_a_follower_takes_no_repetition(outside: Outside) -> None:
     """The general path says who leads."""
-    node = Node(outside)
-    partition = await node.assign(replicas=[ME], isr=[ME])
-    connection = Connection(node, Acks.LEADER)
+    broker = Broker(outside)
+    partition = await broker.assign(replicas=[ME], isr=[ME])
+    connection = Connection(broker, Acks.LEADER)
     connection.learn()
-    await node.assign(leader=SECOND, epoch=2)
+    await broker.assign(leader=SECOND, epoch=2)
     assert not connection.is_taken()
     assert partition.log.end_offset == 1
