@@ -271,6 +271,8 @@ class Forwarding:
         self._asking = asyncio.ensure_future(self._learn_versions())
 
     async def _learn_versions(self) -> None:
+        # Without `Asker`, which is for what is sent until it succeeds, and logs a reason once: this
+        # is asked once for each controller. Requests of clients (`_forward`) end with the error.
         try:
             answer = await self._channel.ask(
                 ApiVersionsRequest(),
