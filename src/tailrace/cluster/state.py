@@ -10,7 +10,7 @@ Invariant: each value that is read here is immutable and replaced whole, so a re
 thread sees one state or the next.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
@@ -136,10 +136,6 @@ class ClusterState(Protocol):
         """Whether a broker hands its partitions over before it stops."""
         broker = self.metadata.brokers.get(broker_id)
         return broker is not None and broker.in_controlled_shutdown
-
-    def alive_brokers(self) -> "Sequence[RegisterBrokerRecord]":
-        """The brokers that are not fenced."""
-        return [each for each in self.metadata.brokers.values() if not each.fenced]
 
     def endpoint(self, broker_id: int, listener: str | None = None) -> Endpoint | None:
         """The address of an alive broker on a listener; None: that of the brokers.
