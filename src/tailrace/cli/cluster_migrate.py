@@ -6,7 +6,7 @@ The move itself is `client.migration`.
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
 import click
@@ -95,7 +95,7 @@ def migrate_running(
     if as_json:
         emit(FORMAT, "done", {"partitions": show.moved})
     else:
-        click.echo(f"done: brokers {_ids(order.source)} have no partitions")
+        click.echo(f"done: {_have(order.source)} no partitions")
 
 
 def cancel_running(connection: Connection, order: Order, *, as_json: bool) -> None:
@@ -179,11 +179,10 @@ class _Show:
                     "leaves them to the controllers"
                 )
             case Emptied():
-                ids = _ids([each.id for each in event.brokers])
                 click.echo(
-                    f"brokers {ids} have no partitions any more: name others in bootstrap.servers "
-                    "of clients, then stop these (SIGTERM, or kafka-server-stop.sh). Each is "
-                    "unregistered when it has stopped"
+                    f"{_have([each.id for each in event.brokers])} no partitions any more: name "
+                    "others in bootstrap.servers of clients, then stop them (SIGTERM, or "
+                    "kafka-server-stop.sh). A broker is unregistered when it has stopped"
                 )
             case Unregistered():
                 click.echo(f"unregistered broker {event.broker}")
@@ -193,9 +192,9 @@ class _Show:
 
 def _plan_lines(survey: Survey, order: Order, plan: Plan) -> Iterator[str]:
     if not plan.all:
-        yield f"nothing to move: brokers {_ids(order.source)} have no partitions"
+        yield f"nothing to move: {_have(order.source)} no partitions"
     else:
-        yield f"{_counted(plan.all)}, from brokers {_ids(order.source)} to {_ids(order.target)}"
+        yield f"{_counted(plan.all)}, from {_ids(order.source)} to {_ids(order.target)}"
         if plan.current:
             yield f"{_partitions(len(plan.current))} of these are on their way already"
         yield from (f"  {line}" for line in aligned([*_topic_rows(plan.all)], right=(1, 2, 3)))
@@ -310,8 +309,13 @@ def _partitions(count: int) -> str:
     return "1 partition" if count == 1 else f"{count} partitions"
 
 
-def _ids(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, numbers))
+def _ids(numbers: Sequence[int]) -> str:
+    listed = ", ".join(map(str, numbers))
+    return f"broker {listed}" if len(numbers) == 1 else f"brokers {listed}"
+
+
+def _have(numbers: Sequence[int]) -> str:
+    return f"{_ids(numbers)} {'has' if len(numbers) == 1 else 'have'}"
 
 
 def _duration(seconds: float) -> str:

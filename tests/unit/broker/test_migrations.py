@@ -309,3 +309,27 @@ async def test_a_run_waits_for_controllers(outside: Outside) -> None:
         at.cluster.controller.move(100)
         assert await run is Ending.DONE
         assert [at.replicas(each) for each in NAMES] == [(3, 4)] * 3
+
+
+async def test_a_throttle_below_what_producers_send_is_noticed(outside: Outside) -> None:
+    """The copies would never be in sync; without a throttle they are."""
+    async with operator(outside) as at:
+
+        async def send() -> None:
+            peer = at.cluster.peer(1)
+            while True:
+                await produce(peer, "a", batch(RECORD))
+                await outside.pass_time(0.1)
+
+        sending = asyncio.ensure_future(send())
+        run = asyncio.ensure_future(at.migrate(Order(source=(1, 2), target=(3, 4), throttle=RATE)))
+        await at.cluster.until(lambda: bool(at.of(Waiting)))
+        assert "a-0 cannot catch up with what producers send at 20.0 kB/s" in (
+            at.of(Waiting)[-1].reason
+        )
+        run.cancel()
+        with suppress(asyncio.CancelledError):
+            await run
+        assert await at.migrate() is Ending.DONE
+        sending.cancel()
+        assert at.replicas(NAMES[0]) == (3, 4)

@@ -270,60 +270,60 @@ class Migration:
 
     def _watch(self, batch: Sequence[Move], plan: Plan) -> Steps[None]:
         """Return when nothing of a batch moves any more."""
-        moves = {each.partition: each for each in batch}
-        changed_at, last, is_told = self._call.clock(), (-1, -1), False
-        began = changed_at
+        began = changed_at = self._call.clock()
+        last, is_told = (-1, -1), False
         while True:
-            moving = yield from self._patiently(list_partition_reassignments, list(moves))
-            copied = yield from self._copied([moves[each] for each in moving if each in moves])
-            moved = sum(each.copied_bytes for each in batch if each.partition not in moving)
-            yield from self._show(plan, done=len(batch) - len(moving), size=moved + copied)
-            if not moving:
+            moving = yield from self._patiently(
+                list_partition_reassignments, [each.partition for each in batch]
+            )
+            left = [each for each in batch if each.partition in moving]
+            sizes = yield from self._copied(left)
+            copied = sum(each.copied_bytes for each in batch if each.partition not in moving)
+            # More than was there at first comes from producers.
+            copied += sum(min(size, move.size) for move in left for size in sizes[move.partition])
+            yield from self._show(plan, done=len(batch) - len(left), size=copied)
+            if not left:
                 self._advanced()
                 return
             if self._is_stopping() and not is_told:
                 is_told = True
-                yield from self._tell(Stopping(partitions=len(moving)))
+                yield from self._tell(Stopping(partitions=len(left)))
             now = self._call.clock()
-            if (len(moving), copied) != last:
-                last, changed_at = (len(moving), copied), now
-                self._advanced()
-            left = [moves[each] for each in moving if each in moves]
+            mark = len(left), sum(map(sum, sizes.values()))
+            if mark != last:
+                last, changed_at = mark, now
+                self._stalled_at = None
             if now - changed_at >= NOTICE_S:
                 yield from self._wait((yield from self._why(left)))
-            elif (
-                self._order.throttle is not None
-                and copied >= sum(each.copied_bytes for each in left)
-                and now - began >= NOTICE_S
-            ):
-                # All that was there at the beginning is there, and still they are not in sync.
+                continue
+            late = [
+                each.partition
+                for each in left
+                if sizes[each.partition] and min(sizes[each.partition]) > each.size
+            ]
+            if late and self._order.throttle is not None and now - began >= NOTICE_S:
+                # They have more than there was at the beginning, and still are not in sync.
                 yield from self._note(
-                    f"{named([*moving])} cannot catch up with what producers send at "
-                    f"{sized(self._order.throttle)}/s: interrupt, and run again with a larger "
-                    "--throttle"
+                    f"{named(late)} cannot catch up with what producers send at "
+                    f"{sized(self._order.throttle)}/s: interrupt twice, and run again with a "
+                    "larger --throttle"
                 )
-                yield from self._call.pause(POLL_S)
-            else:
-                yield from self._call.pause(POLL_S)
+            yield from self._call.pause(POLL_S)
 
-    def _copied(self, moves: Sequence[Move]) -> Steps[int]:
-        """Bytes of these partitions that the new brokers have got."""
+    def _copied(self, moves: Sequence[Move]) -> Steps[dict[TopicPartition, list[int]]]:
+        """Bytes of these partitions on each of the brokers that copy them."""
         brokers = {each for move in moves for each in move.added}
-        if not brokers:
-            return 0
-        known = yield from self._patiently(known_brokers)
+        known = (yield from self._patiently(known_brokers)) if brokers else {}
         alive = [each for each in brokers if each in known and not known[each].is_fenced]
         found = yield from do(
             self._call, describe_log_dirs, alive, partitions=[each.partition for each in moves]
         )
         # One that does not answer is a reason to wait, and not to end.
         sizes = {number: replica_sizes(each) for number, each in found.succeeded.items()}
-        return sum(
-            # More than was there at first comes from producers.
-            min(sizes.get(number, {}).get(move.partition, 0), move.size)
+        return {
+            move.partition: [sizes.get(each, {}).get(move.partition, 0) for each in move.added]
             for move in moves
-            for number in move.added
-        )
+        }
 
     def _why(self, moves: Sequence[Move]) -> Steps[str]:
         """Why nothing is copied, and what to do."""
