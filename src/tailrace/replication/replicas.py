@@ -67,18 +67,15 @@ class Replicas:
         logs: LogManager,
         threads: Threads,
         *,
-        verifies_transactions: bool = False,
         cluster: ClusterView | None = None,
     ) -> None:
-        """`verifies_transactions`: a transaction begins in a log only with a guard.
-
-        `cluster` is None where this broker is all of it.
-        """
+        """`cluster` is None where this broker is all of it."""
         self._logs = logs
         self._cluster = cluster
         self._assigned: dict[TopicPartition, PartitionRecord] = {}
         """The newest state of partitions whose logs are not there yet."""
-        self._verifies_transactions = verifies_transactions
+        self._verifies_transactions = False
+        """Whether a transaction begins in a log only with a guard."""
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, str] = {}
         """Partitions that cannot be served, with the reason: their directory has failed, or none

@@ -141,7 +141,6 @@ class Home:
         self.replicas = Replicas(
             self.logs,
             outside.threads,
-            verifies_transactions=True,
             cluster=ClusterView(
                 node_id=node_id,
                 brokers=self.cluster,
@@ -151,6 +150,7 @@ class Home:
             ),
         )
         self._fallbacks: dict[TopicPartition, Offset] = {}
+        self.replicas.verify_transactions(is_required=True)
         self.replicas.on_followed = self._note_followed
         self.peers = TransactionPeers(
             self.cluster, to_leaders=Line(homes), to_coordinators=Line(homes)
