@@ -16,8 +16,9 @@ from struct import Struct
 from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.coordinator.transactions.requests import AddPartitions
 from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTION
+from tailrace.errors import TailraceError
 from tailrace.handlers.produce_refusals import Refusal, is_transactional
-from tailrace.handlers.services import Services
+from tailrace.handlers.services import Services, error_code
 from tailrace.handlers.transactions import ask_coordinator, error_of_verification
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -102,6 +103,11 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
         except InvalidProducerEpochError as error:
             refusals[name] = _late(error)
             continue
+        except (TailraceError, OSError) as error:
+            # Refused here and not at the append: the partition may be led here by then, and would
+            # get a batch that nobody has verified.
+            refusals[name] = Refusal(error_code(error), str(error))
+            continue
         if guard is not None:
             guards[name] = guard
     if producer is None or not guards:
@@ -115,7 +121,13 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
 
     def begin_again() -> None:
         for name in asked.partitions:
-            guard = begun[name]()
+            try:
+                guard = begun[name]()
+            except InvalidProducerEpochError:
+                raise
+            except (TailraceError, OSError) as error:
+                refusals[name] = Refusal(error_code(error), str(error))
+                continue
             if guard is not None:
                 guards[name] = guard
 
@@ -147,12 +159,13 @@ def _begin(
     sequence: int,
     begins_at_zero: bool,
 ) -> VerificationGuard | None:
-    """The guard for the producer's first batch in a partition; None if it needs none."""
-    partition = services.replicas.get(name)
-    # The append refuses it with its own code. Nothing is added to the transaction for a partition
-    # that this broker does not lead.
-    if partition is None or not partition.is_leader:
-        return None
+    """The guard for the producer's first batch in a partition; None if it needs none.
+
+    Raises:
+        InvalidProducerEpochError: as `begin_verification`.
+        NotLeaderError, StorageError, UnknownPartitionError: as `Replicas.find`.
+    """
+    partition = services.replicas.find(name)
     return partition.log.producers.begin_verification(
         producer.producer_id,
         epoch=producer.producer_epoch,

@@ -1,5 +1,6 @@
 """Transactions and groups on brokers of one cluster, request by request."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -171,6 +172,26 @@ async def test_a_marker_that_overtakes_a_verification_refuses_no_batch(outside: 
             assert await send(cluster, client, 0, value) is ErrorCode.NONE
             assert await asked(cluster, client, TRANSACTIONS, client.end) is ErrorCode.NONE
         assert await read(cluster, client, 0, 3) == [b"a", b"b", b"c"]
+
+
+async def test_a_partition_that_is_led_only_after_the_question_is_sent_again(
+    outside: Outside,
+) -> None:
+    """Its leadership comes while the coordinator is asked for the other batch of a request.
+
+    Nobody has verified it then: NOT_LEADER_OR_FOLLOWER has the producer send it again, and
+    INVALID_TXN_STATE would end its transaction.
+    """
+    async with running_cluster(outside, 2, 3) as cluster:
+        questions = ApiKey.ADD_PARTITIONS_TO_TXN
+        await cluster.start(1, wrap_dispatch=partial(delayed, outside, questions, 20))
+        client = await with_topics(cluster)
+        client.peer = cluster.peer(2)
+        codes = asyncio.ensure_future(client.send_to(0, 1))
+        await outside.pass_time(1)
+        cluster.kill(3)
+        await cluster.until(lambda: cluster.state(DATA[1]).leader == 2)
+        assert await codes == [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 def delayed(outside: Outside, api: ApiKey, seconds: float, dispatch: Dispatch) -> Dispatch:

@@ -127,6 +127,21 @@ class Client:
             self.sequence += len(values)
         return answer
 
+    async def send_to(self, *partitions: int) -> list[ErrorCode]:
+        """Produce the first batch of each partition in one request; a code for each."""
+        data = tuple(
+            PartitionProduceData(index=each, records=self.batch(b"value", sequence=0))
+            for each in partitions
+        )
+        request = ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=(TopicProduceData(name="d", partition_data=data),),
+        )
+        answer = await self.peer.ask(ApiKey.PRODUCE, request, ProduceResponse, version=12)
+        return [ErrorCode(each.error_code) for each in answer.responses[0].partition_responses]
+
     def batch(self, *values: bytes, sequence: int | None = None) -> bytes:
         """The next transactional batch."""
         builder = BatchBuilder(
