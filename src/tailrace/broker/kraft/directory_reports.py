@@ -96,8 +96,7 @@ class DirectoryReports:
         """
         self._queued[topic_id, name.partition] = _Report(name, directory, done)
         if self._sending is None:
-            self._sending = asyncio.ensure_future(self._send_all())
-            self._sending.add_done_callback(self._ended)
+            self._begin()
 
     def close(self) -> None:
         """Send no more."""
@@ -105,12 +104,19 @@ class DirectoryReports:
         if self._sending is not None:
             self._sending.cancel()
 
+    def _begin(self) -> None:
+        self._sending = asyncio.ensure_future(self._send_all())
+        self._sending.add_done_callback(self._ended)
+
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._sending = None
         error = None if task.cancelled() else task.exception()
         if error is not None:
             # The next report begins again.
             logger.error("directory_reports_ended", exc_info=error)
+        elif self._queued and not task.cancelled():
+            # Reported between the task's last look and this call, which comes a turn later.
+            self._begin()
 
     async def _send_all(self) -> None:
         failures = 0

@@ -95,8 +95,7 @@ class IsrChanges:
         self._queued[key] = _Queued(name, change, answered)
         # In the next turn: whatever else is submitted in this one goes into the same request.
         if self._sending is None:
-            self._sending = asyncio.ensure_future(self._send_all())
-            self._sending.add_done_callback(self._ended)
+            self._begin()
 
     def close(self) -> None:
         """Send no more; changes without an answer get none."""
@@ -104,12 +103,20 @@ class IsrChanges:
         if self._sending is not None:
             self._sending.cancel()
 
+    def _begin(self) -> None:
+        self._sending = asyncio.ensure_future(self._send_all())
+        self._sending.add_done_callback(self._ended)
+
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._sending = None
         error = None if task.cancelled() else task.exception()
         if error is not None:
             # The next submit begins again.
             logger.error("isr_changes_ended", exc_info=error)
+        elif self._queued and not task.cancelled():
+            # Submitted between the task's last look and this call, which comes a turn later: the
+            # change would wait for that of another partition.
+            self._begin()
 
     async def _send_all(self) -> None:
         while self._queued:

@@ -1,5 +1,6 @@
 """AlterPartition requests of a leader, against a controller that a test scripts."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -160,6 +161,20 @@ async def test_one_request_is_in_flight(outside: Outside, on: Scene) -> None:
     ]
     assert (first, indices) == (1, [[0], [1], [2, 3, 4]])
     assert len(on.results) == 5
+
+
+async def test_a_change_that_comes_as_the_last_one_is_answered_is_sent(
+    outside: Outside, on: Scene
+) -> None:
+    """The sender has just found nothing left, and its end is not known yet."""
+    loop = asyncio.get_running_loop()
+
+    def answered(_: IsrAnswer) -> None:
+        loop.call_soon(on.submit, 1)
+
+    on.changes.submit(TopicPartition("t", 0), TOPIC, CHANGE, answered=answered)
+    await outside.pass_time(1)
+    assert [each for each, _ in on.results] == ["t-1"]
 
 
 async def test_a_second_change_of_a_partition_is_not_attempted(outside: Outside, on: Scene) -> None:
