@@ -1,4 +1,4 @@
-"""Run a broker as a process: signals, memory settings, and the limit of descriptors."""
+"""Run a broker or a controller as a process: signals, memory, and the limit of descriptors."""
 
 import asyncio
 import gc
@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.start import start_broker
@@ -16,6 +17,10 @@ from tailrace.runtime.files import raise_descriptor_limit
 from tailrace.runtime.memory import claim_process, freeze_objects, keep_large_buffers
 from tailrace.runtime.system import Runtime
 from tailrace.runtime.threads import Threads
+
+if TYPE_CHECKING:
+    from tailrace.broker.broker import RunningBroker
+    from tailrace.broker.controller.start import RunningController
 
 SWITCH_INTERVAL_S = 0.0002
 """Python's default of 5 ms, waited for four times in a request, would add 20 ms to each request
@@ -42,15 +47,15 @@ API is loaded imports it on the loop, which takes 3 to 13 ms."""
 
 
 async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str], None]) -> None:
-    """Run a broker until SIGINT or SIGTERM, or until it fails, and stop it in order.
+    """Run a node until SIGINT or SIGTERM, or until it fails, and stop it in order.
 
     A second signal ends the wait for controllers that have to find other leaders; the logs are
     closed in order all the same.
 
-    `started` is called with `RunningBroker.addresses` when the broker accepts requests.
+    `started` is called with the addresses when the node accepts requests.
 
     Raises:
-        DirectoryError, StorageError, ListenError: as `start_broker`.
+        DirectoryError, StorageError, ListenError: as `start_broker` and `start_controller`.
         DirectoryError: the directory of the metadata log has failed while it ran, or every other.
         StorageError: a device failed while logs were closed.
     """
@@ -63,12 +68,12 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     raise_descriptor_limit()
     asked_to_stop = asyncio.Event()
     _on_signals(asked_to_stop.set)
-    broker = await start_broker(config, runtime)
+    broker = await _start(config, runtime)
     # Exclude the objects of the start from garbage collection: a pass over them takes 30 ms.
     freeze_objects()
     started(broker.addresses)
     # Beside serving, so that a start does not wait for APIs that nobody may ask for (decision 24).
-    ahead = asyncio.ensure_future(_load_ahead(runtime.threads))
+    ahead = asyncio.ensure_future(_load_ahead(runtime.threads, is_broker=config.is_broker))
     ends = [asyncio.ensure_future(event.wait()) for event in (asked_to_stop, broker.failed)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:
@@ -98,10 +103,26 @@ def _on_signals(act: Callable[[], None]) -> None:
         loop.add_signal_handler(number, act)
 
 
-async def _load_ahead(threads: Threads) -> None:
-    """Import all APIs beside the running broker, so that no request does it on the loop."""
+async def _start(config: BrokerConfig, runtime: Runtime) -> "RunningBroker | RunningController":
+    if config.is_broker:
+        return await start_broker(config, runtime)
+    # Imported here: a broker alone needs nothing of it.
+    from tailrace.broker.controller.start import start_controller
+
+    return await start_controller(config, runtime)
+
+
+async def _load_ahead(threads: Threads, *, is_broker: bool) -> None:
+    """Import all APIs beside the running node, so that no request does it on the loop."""
 
     def load() -> None:
+        if not is_broker:
+            # The controller has its rules already; what is left are the classes of messages.
+            from tailrace.broker.controller.node import SERVED
+
+            for api in SERVED.values():
+                import_module(api.request.__module__)
+            return
         for name in IMPORTED_AHEAD:
             import_module(name)
         for key in (*ASKED_FIRST, *APIS):

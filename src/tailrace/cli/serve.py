@@ -35,6 +35,8 @@ def serve(
 ) -> None:
     """Run a Kafka broker on DIR until Ctrl-C or SIGTERM.
 
+    With process.roles=controller in the settings it is the controller of a cluster instead.
+
     Prints `[KafkaServer id=1] started` when it accepts requests.
     """
     # Imported here: `tailrace serve --help` needs nothing of a broker (decision 24).
@@ -67,7 +69,8 @@ def serve(
     )
 
     def started(address: str) -> None:
-        click.echo(f"listening on {address}, data in {', '.join(settings.directories)}")
+        directories = settings.directories if settings.is_broker else [settings.metadata_directory]
+        click.echo(f"listening on {address}, data in {', '.join(directories)}")
         # Test harnesses made for Apache Kafka wait for this line, word for word.
         click.echo(f"[KafkaServer id={settings.node_id}] started")
 

@@ -383,7 +383,9 @@ class ControllerNode:
     def _close_log(self) -> None:
         assert self._log is not None, "it has started"
         try:
-            self._log.close()
+            # After a failure its files are as a crash leaves them, and the next start reads them.
+            if self.end_reason is None:
+                self._log.close()
         finally:
             self._log.abandon()
 

@@ -33,6 +33,8 @@ class OwnCluster:
     def __init__(self, outside: Outside, settings: Mapping[str, str] | None = None) -> None:
         self.outside = outside
         self.controller: RunningController
+        self.is_killed = True
+        """Whether no controller runs."""
         self.brokers: dict[int, RunningBroker] = {}
         self.disks: dict[int, MemoryFiles] = {CONTROLLER: outside.files}
         self._settings = dict(settings or {})
@@ -54,6 +56,12 @@ class OwnCluster:
             **(settings or {}),
         }
         self.controller = await start_controller(broker_config(given), self.runtime(CONTROLLER))
+        self.is_killed = False
+
+    def kill_controller(self) -> None:
+        """End the controller as a killed process ends."""
+        self.controller.kill()
+        self.is_killed = True
 
     async def start(
         self, broker_id: int, settings: Mapping[str, str] | None = None
@@ -148,4 +156,5 @@ async def own_cluster(
             with suppress(OSError):
                 await cluster.stop(each)
         # Not the one of the beginning, if a test has started another.
-        await cluster.controller.stop()
+        if not cluster.is_killed:
+            await cluster.controller.stop()

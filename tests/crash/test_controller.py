@@ -1,0 +1,195 @@
+"""A kill or a power loss at every file operation of a controller of our own.
+
+The controller writes a record for each registration, topic and setting. What it has answered, and
+what a broker that follows its log has seen, is there in the next epoch of the next start.
+"""
+
+import copy
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from tailrace.broker.config import broker_config
+from tailrace.broker.controller.start import RunningController, start_controller
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+from tailrace.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Feature,
+    Listener,
+)
+from tailrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tailrace.testing import MemoryFiles, Outside, Peer, virtual_runtime
+from tests.crash.workloads import crash_all_ways
+from tests.steps import Steps
+
+PORT = 19_093
+SETTINGS = {
+    "process.roles": "controller",
+    "node.id": "100",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": f"CONTROLLER://memory:{PORT}",
+    "log.dirs": "data",
+    # So that snapshots and retention are among what a crash may cut.
+    "metadata.log.max.record.bytes.between.snapshots": "700",
+    "metadata.max.retention.bytes": "1500",
+    "metadata.log.segment.ms": "100",
+}
+TOPICS = 8
+
+
+@dataclass
+class Told:
+    """The answers so far."""
+
+    epoch: int = 0
+    """The epoch of the controller."""
+    brokers: set[int] = field(default_factory=set)
+    topics: set[str] = field(default_factory=set)
+    watermark: int = 0
+    """The offset up to which a broker may have followed."""
+
+
+async def work(outside: Outside, told: Told) -> None:
+    """Two starts: brokers register and are unfenced, and topics are created."""
+    for start in range(2):
+        controller = await start_controller(broker_config(SETTINGS), outside.runtime)
+        note(controller, told)
+        peer = Peer(outside.network.open(PORT))
+        for broker_id in (1, 2):
+            await serve(peer, controller, broker_id)
+            told.brokers.add(broker_id)
+            note(controller, told)
+        for number in range(start * TOPICS, (start + 1) * TOPICS):
+            await create(peer, f"t{number}")
+            told.topics.add(f"t{number}")
+            note(controller, told)
+            await outside.pass_time(1.1)
+        await controller.stop()
+
+
+def note(controller: RunningController, told: Told) -> None:
+    told.epoch, told.watermark = controller.node.epoch, controller.node.watermark
+
+
+async def serve(peer: Peer, controller: RunningController, broker_id: int) -> None:
+    """Register a broker, and have it unfenced."""
+    registration = BrokerRegistrationRequest(
+        broker_id=broker_id,
+        cluster_id=controller.cluster_id,
+        # The same in both starts: another one would have to wait for the end of its session.
+        incarnation_id=UUID(int=1000 + broker_id),
+        listeners=(Listener(name="PLAINTEXT", host="b", port=9092, security_protocol=0),),
+        features=tuple(
+            Feature(name=name, min_supported_version=0, max_supported_version=level)
+            for name, level in {**controller.node.image.features, "kraft.version": 1}.items()
+        ),
+        rack=None,
+        log_dirs=(UUID(int=2000 + broker_id),),
+    )
+    answer = await peer.ask(ApiKey.BROKER_REGISTRATION, registration, BrokerRegistrationResponse)
+    assert answer.error_code == ErrorCode.NONE, answer
+    beat = BrokerHeartbeatRequest(
+        broker_id=broker_id,
+        broker_epoch=answer.broker_epoch,
+        current_metadata_offset=controller.node.watermark,
+    )
+    heard = await peer.ask(ApiKey.BROKER_HEARTBEAT, beat, BrokerHeartbeatResponse)
+    assert heard.error_code == ErrorCode.NONE, heard
+
+
+async def create(peer: Peer, name: str) -> None:
+    topic = CreatableTopic(name=name, num_partitions=2, replication_factor=2)
+    answer = await peer.ask(
+        ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=(topic,)), CreateTopicsResponse
+    )
+    assert answer.topics[0].error_code == ErrorCode.NONE, answer
+
+
+async def check(outside: Outside, told: Told) -> None:
+    """Each answered change is there, at most one change more, and the controller works on."""
+    controller = await start_controller(broker_config(SETTINGS), outside.runtime)
+    node, image = controller.node, controller.node.image
+    assert node.epoch > told.epoch
+    assert node.watermark >= told.watermark
+    assert image.brokers.keys() >= told.brokers
+    assert image.topic_ids.keys() >= told.topics
+    assert len(image.topic_ids) <= len(told.topics) + 1
+    assert len(image.brokers) <= len(told.brokers) + 1
+    for topic in image.topics.values():
+        # A topic is one batch: with all of its partitions, or not there.
+        assert topic.partitions.keys() == {0, 1}
+    peer = Peer(outside.network.open(PORT))
+    for broker_id in (1, 2):
+        await serve(peer, controller, broker_id)
+    await create(peer, "more")
+    await controller.stop()
+
+
+def crashes(stop_at: Collection[int]) -> tuple[range, list[tuple[MemoryFiles, Told]]]:
+    """The operations of the work, and the disks that crashes at some of them leave."""
+    with virtual_runtime() as outside:
+        files, told = outside.files, Told()
+        found: dict[object, tuple[MemoryFiles, Told]] = {}
+
+        def look(_operation: str, _path: str) -> None:
+            number = len(files.operations) - 1
+            if number in stop_at:
+                for _, disk in crash_all_ways(files, seed=number):
+                    key = hash(disk.state()), repr(told)
+                    found.setdefault(key, (disk, copy.deepcopy(told)))
+
+        files.on_call = look
+        outside.run(work(outside, told))
+        return range(len(files.operations)), [*found.values()]
+
+
+def test_a_crash_at_any_operation_loses_no_decision(steps: Steps) -> None:
+    """Registrations and topics that were answered are in the log of the next start."""
+    operations, _ = crashes(())
+    assert len(operations) > 150
+    _, found = crashes({*steps(operations)})
+    for disk, told in found:
+        # Another seed: ids of topics must not come again.
+        with virtual_runtime(files=disk, seed=1) as outside:
+            outside.run(check(outside, told))
+
+
+def test_a_crash_of_the_start_after_a_crash_ends_well(steps: Steps) -> None:
+    """A start that repairs may die too, wherever it is."""
+    _, found = crashes({120})
+    disk, told = found[0]
+    with virtual_runtime(files=disk.crash(keep_unsynced=True), seed=1) as outside:
+        outside.run(check(outside, told))
+        operations = range(len(outside.files.operations))
+    for stop_at in steps(operations[:60]):
+        with virtual_runtime(files=disk.crash(keep_unsynced=True), seed=1) as outside:
+            again: list[MemoryFiles] = []
+
+            def look(_operation: str, _path: str, at: int = stop_at) -> None:
+                # The loop variables are those of this turn: the work ends within it.
+                if len(outside.files.operations) - 1 == at:
+                    again.extend(each for _, each in crash_all_ways(outside.files, seed=at))  # noqa: B023
+
+            outside.files.on_call = look
+            outside.run(check(outside, told))
+        for second in again:
+            with virtual_runtime(files=second) as later:
+                later.run(check_again(later, told))
+
+
+async def check_again(outside: Outside, told: Told) -> None:
+    """The same, where a part of that has happened already."""
+    controller = await start_controller(broker_config(SETTINGS), outside.runtime)
+    assert controller.node.image.topic_ids.keys() >= told.topics
+    assert controller.node.epoch > told.epoch
+    await controller.stop()
