@@ -29,6 +29,8 @@ from tailrace.model import TopicPartition
 
 BROKERS = (1, 2, 3)
 CONTROLLERS = (101, 102, 103)
+PREPARED_MAX = 3
+"""Most brokers that a cluster may get beside those of its beginning."""
 WAIT_S_MAX = 90
 """For how long a partition may have no leader, or a broker that has come back be out of sync."""
 
@@ -93,8 +95,8 @@ class Cluster:
         self._java, self._class_path = java, class_path
         self._network = network
         self.hosts = {each: self._host(each) for each in (*CONTROLLERS, *BROKERS)}
-        # All at once, for the machine may give the same one twice. One more is for `add`.
-        self._ports = iter(free_ports(len(self.hosts) + 1))
+        # All at once, for the machine may give the same one twice. The rest is for `prepare`.
+        self._ports = iter(free_ports(len(self.hosts) + PREPARED_MAX))
         places = {each: f"{self.hosts[each].address}:{next(self._ports)}" for each in CONTROLLERS}
         self._voters = ",".join(f"{each}@{place}" for each, place in places.items())
         self._controllers_at = ",".join(places.values())
@@ -142,10 +144,15 @@ class Cluster:
         """
         return self.controllers[CONTROLLERS[0]].run_tool(name, *arguments)
 
-    def add(self, number: int) -> Node:
-        """Start one more broker of ours."""
+    def prepare(self, number: int) -> Node:
+        """Make one more broker of ours, which does not run yet."""
         self.hosts[number] = self._host(number)
         added = self.brokers[number] = self._broker(number)
+        return added
+
+    def add(self, number: int) -> Node:
+        """Start one more broker of ours."""
+        added = self.prepare(number)
         added.start()
         return added
 

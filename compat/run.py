@@ -53,6 +53,7 @@ from compat import (
     listeners,
     lives,
     metadata_turns,
+    migrating,
     old_formats,
     old_metadata,
     others,
@@ -253,11 +254,18 @@ def check_cluster_commands(report: Report, tools: Tools, directory: Path) -> Non
     cluster_commands.check(report, tools, directory)
 
 
+def check_migration(report: Report, tools: Tools, directory: Path) -> None:
+    """Check the move of a live cluster."""
+    report.section("A live cluster of Kafka's brokers moves to Tailrace and back")
+    migrating.check(report, tools, directory / "migrating")
+
+
 PARTS: Mapping[str, Callable[[Report, Tools, Path], None]] = {
     "nodes": check_nodes,
     "clusters": check_clusters,
     "cluster-clients": check_cluster_clients,
     "cluster-commands": check_cluster_commands,
+    "migration": check_migration,
 }
 """All checks; a part needs nothing of another.
 

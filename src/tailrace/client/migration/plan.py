@@ -271,10 +271,13 @@ def _notes(survey: Survey, order: Order, moves: Collection[Move]) -> Iterator[st
     ]
     if lagging:
         yield f"replicas of {named(lagging)} are out of sync already"
+    lacking: dict[tuple[str, ...], list[int]] = {}
     for each in order.target:
-        lacks = survey.missing_apis(each, order.source)
-        if lacks and moves:
-            yield f"broker {each} does not serve what those of --from do: {', '.join(lacks)}"
+        lacking.setdefault(survey.missing_apis(each, order.source), []).append(each)
+    for apis, brokers in lacking.items():
+        # Most likely all new brokers are of one kind, and their list is long.
+        if apis and moves:
+            yield f"not served by {_brokers(brokers)}, and by those of --from: {', '.join(apis)}"
     unknown = [each for each in order.target if each in survey.room and survey.room[each] is None]
     if unknown and moves:
         yield f"{_brokers(unknown)} cannot tell how much room there is"

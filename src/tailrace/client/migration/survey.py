@@ -63,12 +63,12 @@ class Survey:
         # Of followers that lag, and of copies under way, less is there than will be.
         return max((each.get(partition, 0) for each in self.sizes.values()), default=0)
 
-    def missing_apis(self, number: int, others: Iterable[int]) -> list[str]:
+    def missing_apis(self, number: int, others: Iterable[int]) -> tuple[str, ...]:
         """The APIs that others serve and a broker does not, by name."""
         if number not in self.apis:
-            return []
+            return ()
         served = frozenset().union(*(self.apis.get(each, frozenset()) for each in others))
-        return [_title(each) for each in sorted(served - self.apis[number])]
+        return tuple(_title(each) for each in sorted(served - self.apis[number]))
 
 
 def renewed(call: Call, *, limit_ms: int | None = None) -> Call:

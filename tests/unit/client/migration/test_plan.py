@@ -202,7 +202,7 @@ def test_a_partition_without_a_leader_cannot_be_copied() -> None:
 
 def test_what_an_operator_should_know_is_noted() -> None:
     """None of it prevents the move."""
-    apis = {1: frozenset({0, 1, 78}), 2: frozenset({0}), 4: frozenset({0, 1})}
+    apis = {1: frozenset({0, 1, 78}), 4: frozenset({0, 1}), 5: frozenset({1, 0})}
     found = survey({at(0): partition(1, 2, isr=(1,))}, voters=frozenset({2}), apis=apis)
     order = Order(source=(1, 2, 9), target=(4, 5, 6))
     notes = plan_migration(found, order).notes
@@ -210,5 +210,5 @@ def test_what_an_operator_should_know_is_noted() -> None:
     assert notes[1:] == (
         "broker 9 of --from is not registered",
         "replicas of t-0 are out of sync already",
-        "broker 4 does not serve what those of --from do: ShareFetch",
+        "not served by brokers 4, 5, and by those of --from: ShareFetch",
     )
