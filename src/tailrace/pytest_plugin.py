@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `tailrace_broker`, and the marks that prepare it.
+"""The pytest plugin: the fixtures `tailrace_broker` and `tailrace_cluster`, and their marks.
 
     @pytest.mark.tailrace_topic("orders", partitions=3, configs={"retention.ms": 1000})
     @pytest.mark.tailrace_settings(auto_create_topics_enable=False)
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tailrace.testing import TestBroker
+    from tailrace.testing import TestBroker, TestCluster
 
 TOPIC_MARK = "tailrace_topic"
 SETTINGS_MARK = "tailrace_settings"
 
 _MARKS = (
-    f"{TOPIC_MARK}(name, *, partitions=1, configs=None): a topic that tailrace_broker begins with",
-    f"{SETTINGS_MARK}(settings=None, **more): settings of tailrace_broker, by Kafka's names",
+    f"{TOPIC_MARK}(name, *, partitions=1, configs=None): a topic that is there at the beginning",
+    f"{SETTINGS_MARK}(settings=None, **more): settings of the brokers, by Kafka's names",
 )
 
 
@@ -52,16 +52,40 @@ def tailrace_broker(request: pytest.FixtureRequest) -> Iterator["TestBroker"]:
     """
     from tailrace.testing import TestBroker
 
-    # The nearest mark comes first, so it goes over those of the class and of the module.
-    settings: dict[str, object] = {}
-    for mark in reversed(list(request.node.iter_markers(SETTINGS_MARK))):
-        settings |= _settings(*mark.args, **mark.kwargs)
-    with TestBroker(settings=settings) as broker:
-        for mark in reversed(list(request.node.iter_markers(TOPIC_MARK))):
+    with TestBroker(settings=_settings(request)) as broker:
+        for mark in _topics(request):
             broker.create_topic(*mark.args, **mark.kwargs)
         yield broker
 
 
-def _settings(settings: dict[str, object] | None = None, **more: object) -> dict[str, object]:
+@pytest.fixture
+def tailrace_cluster(request: pytest.FixtureRequest) -> Iterator["TestCluster"]:
+    """Three Kafka brokers of this test's own, with replicas, which it may kill and cut off.
+
+    Give `tailrace_cluster.bootstrap_servers` to any client. See `tailrace.testing.TestCluster`.
+    """
+    from tailrace.testing import TestCluster
+
+    with TestCluster(settings=_settings(request)) as cluster:
+        for mark in _topics(request):
+            cluster.create_topic(*mark.args, **mark.kwargs)
+        yield cluster
+
+
+def _topics(request: pytest.FixtureRequest) -> list[pytest.Mark]:
+    """The marks of topics, those of the module first."""
+    return list(request.node.iter_markers(TOPIC_MARK))[::-1]
+
+
+def _settings(request: pytest.FixtureRequest) -> dict[str, object]:
+    """The settings of all marks together."""
+    settings: dict[str, object] = {}
+    # The nearest mark comes first, so it goes over those of the class and of the module.
+    for mark in reversed(list(request.node.iter_markers(SETTINGS_MARK))):
+        settings |= _settings_of(*mark.args, **mark.kwargs)
+    return settings
+
+
+def _settings_of(settings: dict[str, object] | None = None, **more: object) -> dict[str, object]:
     """The settings of one mark, with dotted names."""
     return (settings or {}) | {name.replace("_", "."): value for name, value in more.items()}

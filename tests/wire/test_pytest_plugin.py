@@ -100,6 +100,33 @@ def test_workers_of_xdist_have_brokers_of_their_own(pytester: pytest.Pytester) -
     ).assert_outcomes(passed=8)  # fmt: skip
 
 
+def test_workers_of_xdist_have_clusters_of_their_own(pytester: pytest.Pytester) -> None:
+    """Clusters with topics and settings by marks, in two processes at the same time."""
+    run(
+        pytester,
+        """
+        import pytest
+        import tailrace
+
+        pytestmark = pytest.mark.tailrace_settings(min_insync_replicas=2)
+
+        @pytest.mark.tailrace_topic("t", replicas=[[1, 2, 3]])
+        @pytest.mark.parametrize("number", range(4))
+        def test_one(tailrace_cluster, number):
+            servers = tailrace_cluster.bootstrap_servers
+            with tailrace.Producer(bootstrap_servers=servers) as producer:
+                producer.send("t", str(number).encode()).result()
+                tailrace_cluster.kill(1)
+                producer.send("t", b"after").result()
+            tailrace_cluster.restart(1)
+            tailrace_cluster.wait_until_in_sync()
+            expected = [b"%d" % number, b"after"]
+            assert tailrace_cluster.log("t", broker=1).values() == expected
+        """,
+        "-n", "2",
+    ).assert_outcomes(passed=4)  # fmt: skip
+
+
 def test_test_cases_of_unittest_have_brokers(pytester: pytest.Pytester) -> None:
     """By a `with` block, or by the fixture where pytest runs them."""
     run(
@@ -200,6 +227,7 @@ def test_the_fixture_and_the_marks_are_explained(pytester: pytest.Pytester) -> N
     """`pytest --fixtures` and `pytest --markers` have a sentence for each."""
     fixtures = pytester.runpytest_subprocess("--fixtures").stdout.str()
     assert "A Kafka broker of this test's own" in fixtures
+    assert "Three Kafka brokers of this test's own" in fixtures
     marks = pytester.runpytest_subprocess("--markers").stdout.str()
     assert "@pytest.mark.tailrace_topic(name, *, partitions=1, configs=None):" in marks
     assert "@pytest.mark.tailrace_settings(settings=None, **more):" in marks

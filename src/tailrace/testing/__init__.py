@@ -3,8 +3,8 @@
     with virtual_runtime() as outside:                 # memory disk, memory network, jumping clock
         outside.run(my_coroutine())
 
-For tests of programs that use Kafka there is `TestBroker`, a whole broker on real sockets, with
-faults; it is imported when it is first used.
+For tests of programs that use Kafka there are `TestBroker`, a whole broker on real sockets with
+faults, and `TestCluster`, several with replicas; they are imported when they are first used.
 
 It may import any module of Tailrace, and of them only `pytest_plugin` imports it.
 """
@@ -22,6 +22,7 @@ from tailrace.testing.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from tailrace.testing.broker import TestBroker
+    from tailrace.testing.broker_cluster import TestCluster
 
 __all__ = [
     "ChangingFiles",
@@ -37,6 +38,7 @@ __all__ = [
     "ProcessKilledError",
     "RecordingFiles",
     "TestBroker",
+    "TestCluster",
     "VirtualClock",
     "Watchdog",
     "virtual_runtime",
@@ -48,4 +50,8 @@ def __getattr__(name: str) -> object:
         from tailrace.testing.broker import TestBroker
 
         return TestBroker
+    if name == "TestCluster":
+        from tailrace.testing.broker_cluster import TestCluster
+
+        return TestCluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,11 +9,10 @@
 It runs in the process of the test, on a thread of its own. The fixture `tailrace_broker` of
 `tailrace.pytest_plugin` gives one; docs/testing.md explains both.
 
-Not here: the broker for programs, `tailrace.Broker`, which has no faults; clusters of which the
-test writes the script (`cluster`).
+Not here: the broker for programs, `tailrace.Broker`, which has no faults; several brokers with
+replicas (`broker_cluster`); clusters of which the test writes the script (`cluster`).
 """
 
-import asyncio
 import math
 import time
 from collections import Counter
@@ -45,7 +44,7 @@ from tailrace.protocol.messages.produce import (
     TopicProduceData,
 )
 from tailrace.records.builder import BatchBuilder
-from tailrace.testing.broker_clock import BrokerClock
+from tailrace.testing.broker_clock import BrokerClock, let_timers_fire
 from tailrace.testing.broker_process import BrokerProcess, RefusedRequestError
 from tailrace.testing.request_faults import (
     Corrupt,
@@ -324,9 +323,7 @@ class TestBroker:
         Raises:
             ValueError: the time is negative or not finite.
         """
-        seconds = by.total_seconds() if isinstance(by, timedelta) else by
-        if not (math.isfinite(seconds) and seconds >= 0):
-            raise ValueError(f"a clock advances by 0 seconds or more, and not by {seconds}")
+        seconds = checked_seconds(by)
         if not self._process.is_running:
             self._clock.advance(seconds)
             return
@@ -334,9 +331,7 @@ class TestBroker:
 
         async def advance() -> None:
             self._clock.advance(seconds)
-            # The loop looks for due timers between two turns.
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await let_timers_fire()
             await running.finish_due_jobs()
 
         self._process.run(advance())
@@ -350,9 +345,30 @@ class TestBroker:
         Raises:
             ValueError: `now` names no zone.
         """
-        if now.tzinfo is None:
-            raise ValueError(f"{now!r} names no zone; give it a tzinfo")
-        self._clock.set(round(now.timestamp() * 1000))
+        self._clock.set(checked_time(now))
+
+
+def checked_seconds(by: timedelta | float) -> float:
+    """The seconds that a clock is moved on by.
+
+    Raises:
+        ValueError: the time is negative or not finite.
+    """
+    seconds = by.total_seconds() if isinstance(by, timedelta) else by
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(f"a clock advances by 0 seconds or more, and not by {seconds}")
+    return seconds
+
+
+def checked_time(now: datetime) -> int:
+    """A time of day in milliseconds since 1970-01-01 UTC.
+
+    Raises:
+        ValueError: `now` names no zone.
+    """
+    if now.tzinfo is None:
+        raise ValueError(f"{now!r} names no zone; give it a tzinfo")
+    return round(now.timestamp() * 1000)
 
 
 def _encoded(text: str | bytes | None) -> bytes | None:

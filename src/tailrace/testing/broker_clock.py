@@ -1,4 +1,6 @@
-"""The clock of a `TestBroker`: real time that a test moves on, and an event loop that follows it.
+"""The clock of a `TestBroker` or a `TestCluster`: real time that a test moves on.
+
+An event loop follows it.
 
     time of day       LogAppendTime, limits of timestamps, retention, expiry of producers and of
                       committed offsets, removal of deleted files; may be set, and then stops
@@ -60,3 +62,10 @@ class BrokerLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Seconds of the clock."""
         return self._clock.monotonic_s()
+
+
+async def let_timers_fire() -> None:
+    """Let the timers of the running loop fire that are due."""
+    # The loop looks for due timers between two turns.
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)

@@ -17,14 +17,17 @@ from tailrace.broker.broker import RunningBroker
 from tailrace.broker.config import broker_config
 from tailrace.broker.start import start_broker
 from tailrace.errors import FatalError
+from tailrace.model import TopicPartition
 from tailrace.protocol.apis import api_of
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Buffer, Message
 from tailrace.protocol.frames import decode_response, encode_request
+from tailrace.replication.partition import Partition
 from tailrace.runtime.loop_thread import LoopThread
 from tailrace.runtime.system import system_runtime
 from tailrace.server.dispatch import Dispatch
 from tailrace.testing.broker_clock import BrokerClock, BrokerLoop
+from tailrace.testing.topic_log import partition_directories
 
 HOST = "127.0.0.1"
 
@@ -39,6 +42,57 @@ class RefusedRequestError(FatalError):
         self.code = ErrorCode(code)
         """Kafka's error."""
         super().__init__(f"{request}: {self.code.name}: {message or self.code.message}")
+
+
+async def ask(
+    dispatch: Dispatch, request: Message, response: type[M], *, version: int | None = None
+) -> M:
+    """The answer of `dispatch` to a request that comes through no connection."""
+    api = api_of(type(request))
+    version = api.last_version if version is None else version
+    # A connection's memory, which the broker writes the offsets of records into.
+    frame = bytearray(
+        encode_request(api, request, version=version, correlation_id=0, client_id=None)
+    )
+    found = dispatch(memoryview(frame)[4:], "test", None)
+    buffers = await found if isinstance(found, Awaitable) else found
+    data = b"".join(cast("list[Buffer]", buffers))
+    answer = decode_response(api, version, memoryview(data)[4:])
+    assert isinstance(answer, response)
+    return answer
+
+
+class KeptPort:
+    """The port of a node, which no other process may take while the node is down."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        """The port; 0 before the first start, which takes any free one."""
+        self._kept: socket.socket | None = None
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, the same after every start.
+
+        Raises:
+            RuntimeError: the node was not started yet.
+        """
+        if not self.number:
+            raise RuntimeError("a broker has its port from its first start on")
+        return f"{HOST}:{self.number}"
+
+    def keep(self) -> None:
+        """Take the port: a client that connects is refused, since nothing listens."""
+        if self.number:
+            self._kept = socket.socket()
+            self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._kept.bind((HOST, self.number))
+
+    def give_back(self) -> None:
+        """Let the node listen on it."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
 
 
 class BrokerProcess:
@@ -63,9 +117,7 @@ class BrokerProcess:
         self._around = around
         self._data = data
         self._temporary: TemporaryDirectory[str] | None = None
-        self._port = 0
-        self._reserved: socket.socket | None = None
-        """Keeps the port while the broker is down."""
+        self._port = KeptPort()
         self._thread: LoopThread | None = None
         self._running: RunningBroker | None = None
         self._dispatch: Dispatch | None = None
@@ -107,9 +159,7 @@ class BrokerProcess:
         Raises:
             RuntimeError: the broker was not started yet.
         """
-        if not self._port:
-            raise RuntimeError("a broker has its port from its first start on")
-        return f"{HOST}:{self._port}"
+        return self._port.address
 
     def start(self) -> None:
         """Start, and return when the broker accepts requests.
@@ -122,18 +172,18 @@ class BrokerProcess:
             raise RuntimeError("the broker is running already")
         if self._data is None and self._temporary is None:
             self._temporary = TemporaryDirectory(prefix="tailrace-")
-        config = broker_config(self._settings_at(self.directory, port=self._port))
+        config = broker_config(self._settings_at(self.directory, port=self._port.number))
         runtime = replace(system_runtime(is_synced=False), clock=self._clock)
         self._thread = LoopThread(BrokerLoop(self._clock), name="tailrace-broker")
         self._thread.start()
-        self._give_port_back()
+        self._port.give_back()
         try:
             starting = start_broker(config, runtime, wrap_dispatch=self._between)
             self._running = self._thread.run(starting)
         except BaseException:
             self._end()
             raise
-        self._port = self._running.endpoint[1]
+        self._port.number = self._running.endpoint[1]
 
     def stop(self) -> None:
         """Stop in order; nothing happens if the broker is not running.
@@ -155,7 +205,7 @@ class BrokerProcess:
     def close(self) -> None:
         """Kill, give up the port, and remove the directory if it is temporary."""
         self.kill()
-        self._give_port_back()
+        self._port.give_back()
         temporary, self._temporary = self._temporary, None
         if temporary is not None:
             temporary.cleanup()
@@ -165,15 +215,25 @@ class BrokerProcess:
         assert self._thread is not None
         return self._thread.run(main, timeout_s=timeout_s)
 
-    def call(self, function: Callable[[RunningBroker], T]) -> T:
-        """Call a function with the running broker, on its loop.
+    def on_loop(self, function: Callable[[], T]) -> T:
+        """Call a function on the broker's loop.
 
         Raises:
             RuntimeError: it is not running.
         """
-        running = self.running
+        _ = self.running
         assert self._thread is not None
-        return self._thread.call(lambda: function(running))
+        return self._thread.call(function)
+
+    def directories_of(self, topic: str, partition: int | None) -> dict[int, str]:
+        """The log directory by partition, as `LogSource.directories_of`."""
+        if self.is_running:
+            self.wait_for_logs()
+        return partition_directories(self.directory, topic, partition)
+
+    def replica(self, partition: TopicPartition) -> Partition | None:
+        """A partition that is served; on the loop."""
+        return self.running.replicas.get(partition)
 
     def wait_for_logs(self) -> None:
         """Wait until each partition has its folder: a topic is answered before.
@@ -185,7 +245,7 @@ class BrokerProcess:
 
     def partition_count(self, topic: str) -> int | None:
         """The number of partitions of a topic; None if it does not exist."""
-        found = self.call(lambda running: running.controller.image.topics.get(topic))
+        found = self.on_loop(lambda: self.running.controller.image.topics.get(topic))
         return None if found is None else found.partition_count
 
     def ask(self, request: Message, response: type[M], *, version: int | None = None) -> M:
@@ -194,22 +254,8 @@ class BrokerProcess:
         By default in the last version. For APIs whose responses have no records.
         """
         _ = self.running
-        api = api_of(type(request))
-        version = api.last_version if version is None else version
-        # A connection's memory, which the broker writes the offsets of records into.
-        frame = bytearray(
-            encode_request(api, request, version=version, correlation_id=0, client_id=None)
-        )
-
-        async def answer() -> bytes:
-            assert self._dispatch is not None
-            found = self._dispatch(memoryview(frame)[4:], "test", None)
-            buffers = await found if isinstance(found, Awaitable) else found
-            return b"".join(cast("list[Buffer]", buffers))
-
-        found = decode_response(api, version, memoryview(self.run(answer()))[4:])
-        assert isinstance(found, response)
-        return found
+        assert self._dispatch is not None
+        return self.run(ask(self._dispatch, request, response, version=version))
 
     def _settings_at(self, directory: str, *, port: int) -> dict[str, str]:
         return self._settings | {"log.dirs": directory, "listeners": f"{HOST}:{port}"}
@@ -223,12 +269,4 @@ class BrokerProcess:
         thread, self._thread, self._running = self._thread, None, None
         if thread is not None:
             thread.close(first)
-        if self._port:
-            self._reserved = socket.socket()
-            self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._reserved.bind((HOST, self._port))
-
-    def _give_port_back(self) -> None:
-        if self._reserved is not None:
-            self._reserved.close()
-            self._reserved = None
+        self._port.keep()

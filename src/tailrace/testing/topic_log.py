@@ -1,18 +1,69 @@
-"""`TopicLog`: the records of a topic as they lie in the files of a `TestBroker`."""
+"""`TopicLog`: the records of a topic as they lie in files of a `TestBroker` or a `TestCluster`."""
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, Final, Protocol, TypeVar
 
-from tailrace.broker.broker import RunningBroker
 from tailrace.model import TopicPartition
 from tailrace.reading import Record, list_partitions, open_log
+from tailrace.replication.partition import Partition
 from tailrace.replication.waiting import Signal, Watched
-from tailrace.testing.broker_process import BrokerProcess
+
+T = TypeVar("T")
+
+LOOK_S: Final = 0.1
+"""Longest time until the files are looked at again."""
 
 Wait = Callable[[float], bool]
 """Waits for a change of the log, for some seconds at most; False if there was none."""
+
+
+class LogSource(Protocol):
+    """One broker, or the leaders of a cluster."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it can be asked for more than its files."""
+        ...
+
+    def directories_of(self, topic: str, partition: int | None) -> dict[int, str]:
+        """The log directory of each partition of a topic, or of one; as `partition_directories`."""
+        ...
+
+    def replica(self, partition: TopicPartition) -> Partition | None:
+        """A partition that is served; on the loop."""
+        ...
+
+    def on_loop(self, function: Callable[[], T]) -> T:
+        """Call a function on the loop.
+
+        Raises:
+            RuntimeError: it is not running.
+        """
+        ...
+
+    def run(self, main: Coroutine[Any, Any, T], *, timeout_s: float | None = None) -> T:
+        """Run a coroutine on the loop.
+
+        Raises:
+            TimeoutError: it has not ended after `timeout_s` seconds.
+        """
+        ...
+
+
+def partition_directories(directory: str, topic: str, partition: int | None) -> dict[int, str]:
+    """`directory` for each partition of a topic that is there, or for one of them.
+
+    Without any it has one all the same: the reader raises an error that says which there are.
+    """
+    there = [
+        each.partition
+        for each in list_partitions(directory)
+        if each.topic == topic and partition in (None, each.partition)
+    ]
+    return dict.fromkeys(there or [partition or 0], directory)
 
 
 class TopicLog:
@@ -21,8 +72,8 @@ class TopicLog:
     Each call reads the files again, through `tailrace.open_log`. The files need no running broker.
     """
 
-    def __init__(self, process: BrokerProcess, topic: str, partition: int | None) -> None:
-        self._process = process
+    def __init__(self, source: LogSource, topic: str, partition: int | None) -> None:
+        self._source = source
         self._topic = topic
         self._partition = partition
 
@@ -34,9 +85,11 @@ class TopicLog:
             CorruptionError: a batch is damaged.
         """
         found: list[Record] = []
-        for partition, start in self._log_starts().items():
-            with open_log(self._process.directory, self._topic, partition) as log:
-                found += log.records(start)
+        directories = self._source.directories_of(self._topic, self._partition)
+        starts = self._log_starts(directories)
+        for partition, directory in directories.items():
+            with open_log(directory, self._topic, partition) as log:
+                found += log.records(starts.get(partition))
         return found
 
     def offsets(self) -> list[int]:
@@ -72,62 +125,53 @@ class TopicLog:
         with self._watching() as wait:
             while len(found := self.records()) < count:
                 left_s = deadline - time.monotonic()
-                if left_s <= 0 or not wait(left_s):
+                if left_s <= 0:
                     raise TimeoutError(
                         f"{self._topic} has {len(found)} records after {timeout_s:g} s; {count} "
                         "were waited for"
                     )
+                # Not to the end: the leaders of a cluster change, and only these are watched.
+                wait(min(left_s, LOOK_S))
         return found
 
-    def _log_starts(self) -> dict[int, int | None]:
-        """The partitions, and where their logs start; None where only the files tell."""
-        if self._process.is_running:
-            self._process.wait_for_logs()
-        there = [
-            each.partition
-            for each in list_partitions(self._process.directory)
-            if each.topic == self._topic and self._partition in (None, each.partition)
-        ]
-        if not there or not self._process.is_running:
-            # Without a partition the reader raises an error that says which there are.
-            return dict.fromkeys(there or [self._partition or 0])
-
-        def starts(running: RunningBroker) -> dict[int, int | None]:
-            # A checkpoint has them later, but the broker knows them now.
-            led = {each: running.replicas.get(TopicPartition(self._topic, each)) for each in there}
-            return {
-                each: None if found is None else found.log.start_offset
-                for each, found in led.items()
+    def _log_starts(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Log start offsets of the logs that are served; a checkpoint has them later."""
+        if not self._source.is_running:
+            return {}
+        return self._source.on_loop(
+            lambda: {
+                each: found.log.start_offset
+                for each in partitions
+                if (found := self._source.replica(TopicPartition(self._topic, each))) is not None
             }
-
-        return self._process.call(starts)
+        )
 
     @contextmanager
     def _watching(self) -> Iterator[Wait]:
         """A function that waits until records were appended since its last call."""
         signal = Signal()
-        numbers = self._log_starts()
+        numbers = self._source.directories_of(self._topic, self._partition)
 
-        def watch(running: RunningBroker) -> list[Watched]:
-            led = (running.replicas.get(TopicPartition(self._topic, each)) for each in numbers)
-            found = [each.appended for each in led if each is not None]
+        def watch() -> list[Watched]:
+            served = (self._source.replica(TopicPartition(self._topic, each)) for each in numbers)
+            found = [each.appended for each in served if each is not None]
             for each in found:
                 each.add(signal)
             return found
 
-        def unwatch(_: RunningBroker) -> None:
+        def unwatch() -> None:
             for each in watched:
                 each.remove(signal)
 
         def wait(seconds: float) -> bool:
             try:
-                return self._process.run(signal.wait_until(math.inf), timeout_s=seconds)
+                return self._source.run(signal.wait_until(math.inf), timeout_s=seconds)
             except TimeoutError:
                 return False
 
-        watched = self._process.call(watch)
+        watched = self._source.on_loop(watch)
         try:
             yield wait
         finally:
-            if self._process.is_running:
-                self._process.call(unwatch)
+            if self._source.is_running:
+                self._source.on_loop(unwatch)

@@ -40,7 +40,7 @@ from tailrace.broker.controller.log_answers import (
 from tailrace.broker.controller.log_writer import LogWriter, NotWrittenError
 from tailrace.broker.kraft.refusals import refusal
 from tailrace.cluster.bootstrap import first_image
-from tailrace.cluster.control.brokers import fence_stale
+from tailrace.cluster.control.brokers import fence_records, fence_stale
 from tailrace.cluster.control.leaders import balance_leaders, elect_unclean
 from tailrace.cluster.control.requests import ANSWERED, FORWARDED, decide
 from tailrace.cluster.control.state import RECORDS_MAX, ControlState, RefusedError
@@ -286,6 +286,22 @@ class ControllerNode:
     def kraft_version(self) -> int:
         """1 if the log names the voters, 0 if the settings do (KIP-853)."""
         return self._state.kraft_version
+
+    def end_session(self, broker_id: int) -> None:
+        """Fence a broker at once, as if its session had ended; for tests that do not wait for it.
+
+        A heartbeat that comes later begins another session.
+        """
+        broker = self._state.image.brokers.get(broker_id)
+        if broker is not None and not broker.fenced:
+            self._append(fence_records(self._state, broker_id))
+        if broker is not None:
+            # A broker that was killed may start again at once.
+            self._state.heartbeats.end_session(broker_id, broker.broker_epoch)
+
+    def prolong_sessions(self, by_ms: int) -> None:
+        """Let no session end because a test has moved the clock: nobody was silent meanwhile."""
+        self._state.heartbeats.prolong(by_ms)
 
     def statistics(self) -> ControllerStatistics:
         """The controller right now."""

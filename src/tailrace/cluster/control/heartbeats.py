@@ -63,6 +63,15 @@ class Heartbeats:
                 return broker
         return None
 
+    def end_session(self, broker_id: int, epoch: int) -> None:
+        """Forget when this registration was heard of."""
+        self._heard_ms.pop(BrokerEpoch(broker_id, epoch), None)
+
+    def prolong(self, by_ms: int) -> None:
+        """Let all sessions end later."""
+        for broker in self._heard_ms:
+            self._heard_ms[broker] += by_ms
+
     def _is_expired(self, heard_ms: int, now_ms: int) -> bool:
         return heard_ms + self._session_timeout_ms < now_ms
 
