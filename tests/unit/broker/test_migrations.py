@@ -30,6 +30,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import batch, produce
 from tests.unit.broker.clusters import Cluster, running_cluster
+from tests.unit.broker.test_throttles import SMALL_FETCHES
 
 ORDER = Order(source=(1, 2), target=(3, 4))
 NAMES = [TopicPartition(topic, 0) for topic in ("a", "b", "c")]
@@ -88,7 +89,9 @@ class Operator:
 @asynccontextmanager
 async def operator(outside: Outside, *, count: int = 5) -> AsyncIterator[Operator]:
     """Two brokers with three topics, whose leader is broker 1, and two new ones."""
-    async with running_cluster(outside, 1, 2, 3, 4) as cluster:
+    async with running_cluster(outside, 1, 2) as cluster:
+        for each in (3, 4):
+            await cluster.start(each, SMALL_FETCHES)
         for name in NAMES:
             await cluster.add_topic(name.topic, replicas=(1, 2))
             for _ in range(count):
@@ -323,13 +326,36 @@ async def test_a_throttle_below_what_producers_send_is_noticed(outside: Outside)
 
         sending = asyncio.ensure_future(send())
         run = asyncio.ensure_future(at.migrate(Order(source=(1, 2), target=(3, 4), throttle=RATE)))
-        await at.cluster.until(lambda: bool(at.of(Waiting)))
-        assert "a-0 cannot catch up with what producers send at 20.0 kB/s" in (
-            at.of(Waiting)[-1].reason
-        )
+        await at.cluster.until(lambda: bool(at.of(Waiting)) or run.done())
+        reason = at.of(Waiting)[-1].reason
+        assert "a-0" in reason
+        assert "20.0 kB/s" in reason
+        assert reason.endswith("run again with a larger --throttle")
         run.cancel()
         with suppress(asyncio.CancelledError):
             await run
         assert await at.migrate() is Ending.DONE
         sending.cancel()
         assert at.replicas(NAMES[0]) == (3, 4)
+
+
+async def test_what_is_under_way_keeps_its_throttle(outside: Outside) -> None:
+    """Also in a run that finds a new broker dead, and gives up or is asked to stop."""
+    async with operator(outside, count=50) as at:
+        order = Order(source=(1, 2), target=(3, 4), throttle=RATE)
+        run = asyncio.ensure_future(at.migrate(order))
+        await at.cluster.until(lambda: bool(at.of(Progress)))
+        run.cancel()
+        with suppress(asyncio.CancelledError):
+            await run
+        at.cluster.kill(4)
+        await at.cluster.controller.until(lambda image: image.brokers[4].fenced)
+        at.is_stopping = True
+        before = at.throttles()
+        with pytest.raises(StalledError, match="broker 4 of --to is fenced"):
+            await at.migrate(order)
+        assert at.throttles() == before
+        assert await at.cancel() == NAMES
+        # The dead broker keeps its rate, which counts for nothing.
+        assert not any("replicas" in each for each in at.throttles())
+        assert [at.replicas(each) for each in NAMES] == [(1, 2)] * 3

@@ -28,7 +28,11 @@ from tailrace.client.admin.replicas import (
 from tailrace.client.admin.topics import describe_topics, list_topics
 from tailrace.client.calls import Call
 from tailrace.client.drive.steps import CallUser, Steps
-from tailrace.client.errors import RemoteFatalError, RemoteRetriableError
+from tailrace.client.errors import (
+    RemoteFatalError,
+    RemoteRetriableError,
+    UnsupportedBrokerError,
+)
 from tailrace.client.migration.plan import Move, Order, Plan, named, plan_migration, sized
 from tailrace.client.migration.survey import (
     Survey,
@@ -163,8 +167,8 @@ class Migration:
         self._order = order
         self._report = report
         self._is_stopping = is_stopping
-        self._must_finish = False
-        """Whether a request to stop waits for what is under way."""
+        self._must_finish = True
+        """Whether a request to stop waits for what is under way, or may be: an earlier run's."""
         self._throttled: set[str] = set()
         """Topics that this run has throttled."""
         self._stalled_at: float | None = None
@@ -208,8 +212,9 @@ class Migration:
 
     def _move_all(self) -> Steps[None]:
         while True:
-            self._check_stop()
             survey, plan = yield from self._planned()
+            if not plan.current:
+                self._check_stop()
             batch = plan.current or plan.moves[: self._order.partitions_max]
             if not batch:
                 break
@@ -224,8 +229,9 @@ class Migration:
                 survey_cluster, source=self._order.source, target=self._order.target
             )
             plan = plan_migration(survey, self._order)
+            # Those of an interrupted run need their throttle while a new broker is waited for, too.
+            self._must_finish = bool(plan.current)
             if not plan.faults:
-                self._advanced()
                 return survey, plan
             yield from self._wait("; ".join(plan.faults))
 
@@ -234,10 +240,15 @@ class Migration:
         topics = {each.partition.topic for each in batch}
         if self._order.throttle is not None:
             alive = [each.id for each in survey.brokers.values() if not each.is_fenced]
-            # Before the first byte moves.
-            yield from self._patiently(
-                set_throttles, batch, rate=self._order.throttle, brokers=alive
-            )
+            try:
+                # Before the first byte moves.
+                yield from do(
+                    self._call, set_throttles, batch, rate=self._order.throttle, brokers=alive
+                )
+            except RetriableError as error:
+                # A broker has died since the survey; the next plan knows it.
+                yield from self._wait(str(error))
+                return
             # After the new ones: while a topic is throttled, a later run removes the rates too.
             yield from self._patiently(unthrottle_topics, sorted(self._throttled - topics))
             self._throttled = topics
@@ -253,20 +264,26 @@ class Migration:
         yield from self._tell(BatchMoved(moves=batch, seconds=self._call.clock() - began))
 
     def _begin(self, batch: Sequence[Move]) -> Steps[tuple[Move, ...]]:
-        """Have the controllers begin a batch; returns what they have taken."""
-        while True:
-            outcomes = yield from self._patiently(
-                alter_partition_reassignments, {each.partition: each.target for each in batch}
-            )
-            taken = tuple(each for each in batch if each.partition in outcomes.succeeded)
-            refused = [each for each in outcomes.errors.values() if not _is_gone(each)]
-            # The others are planned again for the next batch.
-            if taken or not refused:
-                return taken
-            # A new broker has been fenced just now, or no controller is active.
+        """Have the controllers begin a batch; returns what they have taken.
+
+        What they refuse is planned again.
+        """
+        targets = {each.partition: each.target for each in batch}
+        outcomes = yield from self._patiently(
+            alter_partition_reassignments, targets, allow_replication_factor_change=False
+        )
+        if any(isinstance(each, UnsupportedBrokerError) for each in outcomes.errors.values()):
+            # Before Kafka 4.1 nobody can ask for that (KIP-860).
+            outcomes = yield from self._patiently(alter_partition_reassignments, targets)
+        taken = tuple(each for each in batch if each.partition in outcomes.succeeded)
+        refused = [each for each in outcomes.errors.values() if not _is_gone(each)]
+        if refused and not taken:
+            # A new broker has been fenced just now, no controller is active, or the plan was made
+            # of metadata that was older than the controllers'.
             if not all(isinstance(each, RetriableError) or _is_bad(each) for each in refused):
                 raise refused[0]
             yield from self._wait(str(refused[0]))
+        return taken
 
     def _watch(self, batch: Sequence[Move], plan: Plan) -> Steps[None]:
         """Return when nothing of a batch moves any more."""
@@ -345,9 +362,17 @@ class Migration:
             for each in move.target
             if move.partition in states and each not in states[move.partition].isr
         })  # fmt: skip
+        names = named([each.partition for each in moves])
+        if self._order.throttle is not None:
+            # What replicas in sync get counts for the rate of a leader too.
+            return (
+                f"nothing of {names} is copied at {sized(self._order.throttle)}/s, most likely "
+                "because producers send more: interrupt twice, and run again with a larger "
+                "--throttle"
+            )
         return (
-            f"{named([each.partition for each in moves])} have not got on for "
-            f"{NOTICE_S:.0f} s: see the log of broker {', '.join(map(str, late)) or 'its leader'}"
+            f"nothing of {names} is copied: see the log of broker "
+            f"{', '.join(map(str, late)) or 'its leader'}"
         )
 
     def _settle(self, batch: Sequence[Move]) -> Steps[None]:
@@ -592,8 +617,9 @@ def _is_over(error: TailraceError) -> bool:
 
 
 def _is_bad(error: TailraceError) -> bool:
-    return (
-        isinstance(error, RemoteFatalError) and error.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    return isinstance(error, RemoteFatalError) and error.code in (
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
     )
 
 

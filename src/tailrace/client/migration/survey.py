@@ -7,7 +7,7 @@ Not here: what follows from it (`plan`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from tailrace.client.admin.cluster import (
     BrokerNode,
@@ -32,6 +32,9 @@ from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.values import dataclass, replace
+
+METADATA_LAG_S: Final = 2.0
+"""Time in which a broker learns of a change; it fetches the metadata log all the time."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,21 +100,25 @@ def survey_cluster(call: Call, *, source: Sequence[int], target: Sequence[int]) 
         TailraceError: no broker answers, or one refuses.
     """
     brokers = yield from known_brokers(call)
-    # Reassignments before topics: one that ends in between is seen as done, and never as missing.
-    moving = yield from do(call, list_partition_reassignments)
-    topics = yield from do(call, list_topics)
+    moving, partitions, internal = yield from _placed(call)
+    # The controllers tell what moves, and any broker where replicas are, which it may learn some
+    # moments later. A move that has just ended then looks like one to begin, from all of its old
+    # and new brokers; a partition may also have been created on brokers of both kinds.
+    if any(
+        not set(each.replicas).isdisjoint(source) and not set(each.replicas).isdisjoint(target)
+        for name, each in partitions.items()
+        if name not in moving
+    ):
+        yield from call.pause(METADATA_LAG_S)
+        moving, partitions, internal = yield from _placed(call)
     alive = [each.id for each in brokers.values() if not each.is_fenced]
     directories = yield from do(call, describe_log_dirs, alive)
     apis = yield from do(call, _apis_of, [each for each in alive if each in {*source, *target}])
     return Survey(
         brokers=brokers,
         voters=(yield from _voters(call)),
-        partitions={
-            TopicPartition(topic.name, each.partition): each
-            for topic in topics
-            for each in topic.partitions
-        },
-        internal=frozenset(each.name for each in topics if each.is_internal),
+        partitions=partitions,
+        internal=internal,
         moving=moving,
         sizes={number: replica_sizes(found) for number, found in directories.succeeded.items()},
         room={
@@ -122,6 +129,27 @@ def survey_cluster(call: Call, *, source: Sequence[int], target: Sequence[int]) 
         silent=directories.errors,
         apis=apis,
     )
+
+
+def _placed(
+    call: Call,
+) -> Steps[
+    tuple[
+        dict[TopicPartition, Reassignment],
+        dict[TopicPartition, PartitionDescription],
+        frozenset[str],
+    ]
+]:
+    """The partitions that move, all partitions, and the topics of Kafka's own state."""
+    # In this order: a move that ends in between is seen as one, and never as one to begin.
+    moving = yield from do(call, list_partition_reassignments)
+    topics = yield from do(call, list_topics)
+    partitions = {
+        TopicPartition(topic.name, each.partition): each
+        for topic in topics
+        for each in topic.partitions
+    }
+    return moving, partitions, frozenset(each.name for each in topics if each.is_internal)
 
 
 def known_brokers(call: Call) -> Steps[dict[int, BrokerNode]]:

@@ -12,7 +12,7 @@ topic has throttled replicas of these brokers, a run that was interrupted may ha
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from tailrace.client.admin.configs import (
     ConfigResource,
@@ -105,7 +105,9 @@ def clear_throttles(
         names=(LEADER_RATE, FOLLOWER_RATE),
     )
     changes: dict[ConfigResource, Mapping[str, object]] = {}
-    for resource, settings in found.results().items():
+    # A broker that has died keeps its rate, which counts for nothing without throttled replicas.
+    _raise(found, but=RetriableError)
+    for resource, settings in found.succeeded.items():
         names = [
             each.name
             for each in settings.values()
@@ -114,7 +116,7 @@ def clear_throttles(
         ]
         if names:
             changes[resource] = dict.fromkeys(names)
-    _raise((yield from do(call, incremental_alter_configs, changes)))
+    _raise((yield from do(call, incremental_alter_configs, changes)), but=RetriableError)
     yield from unthrottle_topics(call, throttled)
 
 
@@ -147,7 +149,7 @@ def _broker(number: int) -> ConfigResource:
 
 
 def _raise(
-    outcomes: Outcomes[ConfigResource, None], *, but: type[TailraceError] | None = None
+    outcomes: Outcomes[ConfigResource, Any], *, but: type[TailraceError] | None = None
 ) -> None:
     for error in outcomes.errors.values():
         if but is None or not isinstance(error, but):
