@@ -16,7 +16,7 @@ from tailrace.errors import ConfigError, MissingExtraError, TailraceError
 # Help lines are here and not with the commands, since `tailrace --help` would have to import all of
 # them for it (decision 24).
 SUBCOMMANDS = {
-    "cluster": "Show a cluster, or a metadata log's files; move a cluster.",
+    "cluster": "Show, start or move a cluster; read a metadata log's files.",
     "consume": "Print records of a topic of any Kafka cluster.",
     "demo": "Send a year of flights through a broker into Spark.",
     "features": "Show, upgrade and downgrade feature levels of a Kafka cluster.",

@@ -1,8 +1,9 @@
-"""`tailrace cluster`: a cluster that runs, its move, and what the files of a node say of it."""
+"""`tailrace cluster`: a cluster that runs, its move, a cluster to try, and the files of a node."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -43,7 +44,7 @@ FENCED, SHUTTING_DOWN = "fenced", "shutting down"
 
 @click.group()
 def cluster() -> None:
-    """Show the state of a cluster, or move it to other brokers.
+    """Show the state of a cluster, move it to other brokers, or start one.
 
     With --data no broker is asked and no file is changed, so a copy of the directory is enough.
     """
@@ -122,6 +123,31 @@ def describe(
     lines = _partitions(tree["topics"][name]) if name is not None else _parts(tree)
     for line in lines:
         click.echo(printable(line))
+
+
+@cluster.command()
+@click.option(
+    "--brokers", type=click.IntRange(1, 9), default=3, show_default=True,
+    help="How many brokers; their ids begin with 1.",
+)  # fmt: skip
+@click.option(
+    "--directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+    help="Files of all nodes; another start with DIR continues, with the ports and settings in it. "
+    "Default: a temporary directory, removed at the end.",
+)  # fmt: skip
+@click.option(
+    "--port", type=click.IntRange(1, 65_000), default=9092, show_default=True,
+    help="Port of broker 1; the other brokers and then the controller have the next ones.",
+)  # fmt: skip
+def start(*, brokers: int, directory: Path | None, port: int) -> None:
+    """Run a controller and brokers on this machine until Ctrl-C, to try a cluster by hand.
+
+    Each node is a process of its own: kill one, and see what clients make of it. Prints addresses,
+    process ids, and the command that starts a node again.
+    """
+    from tailrace.cli.cluster_start import start_cluster
+
+    start_cluster(directory, brokers=brokers, port=port)
 
 
 def _numbers_of(_: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
