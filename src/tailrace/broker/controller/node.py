@@ -463,8 +463,8 @@ class ControllerNode:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _fence_stale(self) -> None:
-        # One after the other: the leaders that follow from one are looked for without the others
-        # only after these are fenced too.
+        # Each in a state that has the one before: else one could be elected leader of the other's
+        # partitions. All that are due now, or the last would lead for a while longer.
         while (records := fence_stale(self._state, now_ms=self._now_ms)) is not None:
             self._append(records)
 
