@@ -9,7 +9,7 @@ PYSPARK_VENV := .venv-pyspark-$(PYSPARK)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebook test test-spark check format docs messages wheels fuzz slow devices kerberos chaos hostile bench bench-kafka compat-kafka compat-upstream clean
+.PHONY: help setup demo demo-cluster notebook test test-spark check format docs messages wheels fuzz slow devices kerberos chaos hostile bench bench-kafka compat-kafka compat-upstream clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ setup: .venv/ready .venv/built .spark-ready ## Make .venv with the versions of c
 
 demo: setup ## Real flights through a real broker into Spark
 	@$(BIN)/tailrace demo
+
+demo-cluster: setup ## Three brokers, of which one is killed under load: nothing is missing
+	@$(BIN)/tailrace cluster demo
 
 notebook: ## Run examples/flights.ipynb and write its outputs anew
 	@$(PYTHON) -m venv .venv-notebook
@@ -129,5 +132,5 @@ compat-upstream: setup ## Only the tests of Python's Kafka clients; CONFLUENT=a 
 	$(BIN)/python -m compat.upstream $(if $(CONFLUENT),--confluent $(CONFLUENT))
 
 clean: ## Remove .venv, caches and the demo's data
-	rm -rf .venv .venv-notebook .venv-pyspark-* .spark-* build src/*.egg-info demo-data .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-notebook .venv-pyspark-* .spark-* build src/*.egg-info demo-data demo-cluster.html .mypy_cache .ruff_cache .import_linter_cache
 	find src -name '*.so' -delete

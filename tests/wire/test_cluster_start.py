@@ -77,3 +77,14 @@ def test_nodes_are_stopped_if_one_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(NodeNotStartedError, match=r"broker-1 did not start: .*log\.dirs"):
         cluster.start()
     assert not any(each.is_running for each in cluster.nodes)
+
+
+@pytest.mark.slow
+def test_the_demonstration_loses_nothing(tmp_path: Path) -> None:
+    """It ends with status 0 after its own check, and has drawn the picture."""
+    picture = tmp_path / "picture.html"
+    command = (sys.executable, "-m", "tailrace", "cluster", "demo", "--picture", str(picture))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "none is missing, none is there twice" in done.stdout
+    assert picture.read_text().endswith("</svg>\n")

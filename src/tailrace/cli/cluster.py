@@ -150,6 +150,23 @@ def start(*, brokers: int, directory: Path | None, port: int) -> None:
     start_cluster(directory, brokers=brokers, port=port)
 
 
+@cluster.command()
+@click.option(
+    "--picture", metavar="FILE", default="demo-cluster.html", show_default=True,
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Where to draw who led what, and what was acknowledged when.",
+)  # fmt: skip
+def demo(*, picture: Path) -> None:
+    """Kill one of three brokers under load, and check that no record is missing.
+
+    Starts a cluster as `tailrace cluster start` does, with producers and a consumer group at work.
+    Takes half a minute, and leaves only the picture.
+    """
+    from tailrace.demo.cluster import run
+
+    run(picture, say=click.echo)
+
+
 def _numbers_of(_: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
     assert parameter.opts
     return tuple(dict.fromkeys(parse_numbers(value, flag=parameter.opts[0], what="a broker id")))
