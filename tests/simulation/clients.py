@@ -28,7 +28,7 @@ from tailrace.client.producer.errors import (
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.runtime.system import Runtime
-from tests.simulation.machines import NodeNetwork
+from tailrace.testing.machines import NodeNetwork
 
 PARTITIONS: Final = tuple(TopicPartition("t", number) for number in range(2))
 TX_GROUP: Final = "of-transactions"

@@ -1,48 +1,63 @@
-"""A cluster of brokers in virtual time: clients go on while a seed makes faults.
+"""Lives of a simulated cluster: clients go on while a seed makes faults.
 
-    broker 1 ─┐                   kill, loss of power, orderly stop; full and slow disk; clock set
-    broker 2 ─┼─ scripted         links held (both ways or one), cut, slow; requests lost
-    broker 3 ─┘  controller       restarts, loses what is not committed, commits late, snapshots
-    producers, readers, groups
+    tailrace.testing.SimulatedCluster      the machines, the links, our own controller
+    ScriptedWorld                          the same with a controller that also has a script:
+        restarts, loses what is not committed, commits late, snapshots; requests are lost
+    producers, readers, groups             `clients`
 
-A seed chooses a `Life`: some kinds of faults and of clients, and what a loss of power takes. All
-machines share the true time and the network. At the end everything is healed, and what clients
-were told is looked for in the logs (`check`).
+A seed chooses a `Life`: some kinds of faults and of clients, and what a loss of power takes. At the
+end everything is healed, and what clients were told is looked for in the logs (`check`).
 
-An operator may reassign replicas, cancel that, and have preferred leaders elected.
+Under our own controller someone creates topics and asks for producer ids meanwhile (`Answered`):
+nothing that it has answered is forgotten. Under the other one an operator may reassign replicas,
+cancel that, and have preferred leaders elected.
 
 Not here: lives in which all replicas in sync lose power without `tailrace.durability=sync`. What
-was acknowledged is gone then, as in Kafka. `SimulatedCluster.may_go` keeps them out.
+was acknowledged is gone then, as in Kafka. `RandomFaults.may_go` keeps them out.
 """
 
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import UUID
 
 from tailrace.cluster.control.reassignments import is_reassigning
 from tailrace.cluster.control.settings import ControlConfig
-from tailrace.model import Offset, TopicPartition
+from tailrace.cluster.metadata.image import MetadataImage
+from tailrace.errors import TailraceError
+from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
+from tailrace.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from tailrace.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from tailrace.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from tailrace.protocol.metadata_records import PartitionRecord
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import records_of
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
-from tailrace.replication.partition import Partition
-from tailrace.runtime.system import Runtime
-from tailrace.storage.log import Log
-from tailrace.storage.positions import ReadLimit
-from tailrace.testing import Outside, virtual_runtime
+from tailrace.testing import SimulatedCluster
 from tailrace.testing.controller import ScriptedController
-from tailrace.testing.outside import InlineThreads
+from tailrace.testing.machines import CONTROLLER
+from tailrace.testing.random_faults import CLOCKS, DISKS, LINKS, PROCESSES, RandomFaults
+from tailrace.testing.random_faults import CONTROLLERS as OWN_CONTROLLERS
+from tailrace.testing.simulated import HEAL_S, SESSION_MS, bytes_of
 from tests.simulation.clients import (
     CLERK,
     PARTITIONS,
@@ -58,37 +73,17 @@ from tests.simulation.clients import (
     transact,
     watch_ends,
 )
-from tests.simulation.machines import (
-    BROKERS,
-    CLIENTS,
-    CONTROLLER,
-    FIRST_PORT,
-    Link,
-    Machine,
-    NodeNetwork,
-)
 
+BROKERS: Final = (1, 2, 3)
 OFFSETS: Final = TopicPartition("__consumer_offsets", 0)
 TRANSACTIONS: Final = TopicPartition("__transaction_state", 0)
-SESSION_MS: Final = 3000
-HEAL_S: Final = 300
-"""Virtual time in which a cluster without faults is whole again."""
 
-PROCESSES: Final = ("kill", "power", "stop")
-DISKS: Final = ("full", "slow disk")
-CONNECTIONS: Final = ("hold", "hold one way", "cut", "delay", "lose requests")
+CONNECTIONS: Final = (*LINKS, "lose requests")
 CONTROLLERS: Final = ("restart", "slow commits", "hold commits", "snapshot")
-CLOCKS: Final = ("clock",)
 MOVES: Final = ("reassign", "cancel", "elect")
 """Changes that an operator makes; not in `KINDS`, for which seeds are known that find bugs."""
 KINDS: Final = (*PROCESSES, *DISKS, *CONNECTIONS, *CONTROLLERS, *CLOCKS)
-MENDED: Final = ("start", "start", "mend", "mend")
-"""These are as likely as faults, so that a cluster works now and then."""
-
-FORWARD_MS: Final = 12 * 3_600_000
-BACK_MS: Final = 3_000_000
-"""A clock is set by this at most: the offsets of a group and a producer's id expire after
-a day, and a record is refused that is an hour ahead of its broker."""
+OWN_KINDS: Final = (*PROCESSES, *DISKS, *LINKS, *OWN_CONTROLLERS, *CLOCKS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,16 +101,14 @@ class Life:
     group: str
     """`consumer` or `classic`, the protocol of the group that reads; or `clerk`; or none."""
     watches_ends: bool
-
-    @property
-    def is_careful(self) -> bool:
-        """Whether an acknowledged record may be on no device, so that not all may lose power."""
-        return "power" in self.kinds and not self.is_durable
+    has_own_controller: bool = False
+    """Whether the controller is ours, and not the one with a script."""
 
 
-def choose_life(chance: random.Random) -> Life:
+def choose_life(chance: random.Random, *, has_own_controller: bool = False) -> Life:
     """A life of few kinds of faults: all at once would hide what two of them can do."""
-    kinds = chance.sample(KINDS, chance.choice([3, 5, 8, len(KINDS)]))
+    possible = OWN_KINDS if has_own_controller else KINDS
+    kinds = chance.sample(possible, chance.choice([3, 5, 8, len(possible)]))
     return Life(
         is_durable=chance.random() < 0.4,
         kinds=tuple(kinds),
@@ -124,65 +117,40 @@ def choose_life(chance: random.Random) -> Life:
         has_transactions=chance.random() < 0.4,
         group=chance.choice(["", "", "clerk", "classic", "consumer"]),
         watches_ends=chance.random() < 0.3,
+        has_own_controller=has_own_controller,
     )
 
 
-class SimulatedCluster:
-    """The machines, the controller and the links between them."""
+class World(SimulatedCluster):
+    """A simulated cluster with a life."""
 
-    def __init__(self, outside: Outside, chance: random.Random, life: Life) -> None:
-        self.outside = outside
+    def __init__(self, seed: int, chance: random.Random, life: Life) -> None:
+        super().__init__(
+            seed,
+            settings={
+                "tailrace.durability": "sync" if life.is_durable else "page-cache",
+                "log.index.size.max.bytes": 1000,
+                "log.initial.task.delay.ms": 500,
+                "log.flush.offset.checkpoint.interval.ms": 1000,
+            },
+            # Snapshots and their removal are among what a crash may cut.
+            controller_settings={
+                "metadata.log.max.record.bytes.between.snapshots": 3000,
+                "metadata.max.retention.bytes": 5000,
+                "metadata.log.segment.ms": 500,
+            },
+        )
         self.chance = chance
         self.life = life
-        self.story: list[str] = [str(life)]
-        """The choices and the faults so far, with their times."""
-        self.controller = ScriptedController(
-            outside, config=ControlConfig(session_timeout_ms=SESSION_MS)
-        )
-        self._links = {
-            pair: Link(*pair) for pair in combinations((*BROKERS, CONTROLLER, CLIENTS), 2)
-        }
-        self.machines: dict[int, Machine] = {}
-        self.names: tuple[TopicPartition, ...] = PARTITIONS
-        """All partitions, with those of coordinators."""
-        self._unheard: set[int] = set()
-        """Brokers whose requests to the controller are lost."""
+        self.story.append(str(life))
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         """The broker that was seen to lead a partition in an epoch."""
-
-    def link(self, one: int, other: int) -> Link:
-        """The connections between two nodes."""
-        return self._links[min(one, other), max(one, other)]
-
-    def note(self, what: str) -> None:
-        """Add to the story."""
-        self.story.append(f"{self.outside.loop.time():.3f} {what}")
-
-    def network(self, node: int) -> NodeNetwork:
-        """The network of a process."""
-        unevenness = self.life.unevenness_s
-        return NodeNetwork(
-            self.outside.network,
-            node,
-            link=self.link,
-            delay=(lambda: self.chance.uniform(0, unevenness)) if unevenness else (lambda: 0.0),
-        )
-
-    def client_runtime(self) -> Runtime:
-        """The seams of a client."""
-        return Runtime(
-            clock=self.outside.clock,
-            files=self.outside.files,
-            network=self.network(CLIENTS),
-            threads=InlineThreads(),
-            chance=random.Random(self.chance.getrandbits(64)),
-        )
 
     def clients(self, told: Told, *, until_s: float) -> Clients:
         """The things that clients share, with `told` to be filled."""
         return Clients(
             runtime=self.client_runtime,
-            bootstrap=",".join(f"memory:{FIRST_PORT + each}" for each in BROKERS),
+            bootstrap=self.bootstrap_servers,
             chance=self.chance,
             told=told,
             until_s=until_s,
@@ -190,127 +158,217 @@ class SimulatedCluster:
             pass_time=self.outside.pass_time,
         )
 
-    async def start(self) -> None:
+    def delay_of_connection(self) -> float:
+        """One of the life."""
+        unevenness = self.life.unevenness_s
+        return self.chance.uniform(0, unevenness) if unevenness else 0.0
+
+    async def start_all(self) -> None:
         """Start everything, and create the topics."""
-        self.controller.start()
-        settings = {
-            "controller.quorum.bootstrap.servers": self.controller.bootstrap,
-            "controller.listener.names": "CONTROLLER",
-            "tailrace.durability": "sync" if self.life.is_durable else "page-cache",
-            "replica.lag.time.max.ms": "2000",
-            "replica.fetch.backoff.ms": "200",
-            # Also the time for its answer, with a new connection: not to be below the delays.
-            "broker.heartbeat.interval.ms": "800",
-            "offsets.topic.num.partitions": "1",
-            "transaction.state.log.num.partitions": "1",
-            "group.initial.rebalance.delay.ms": "100",
-            "log.index.size.max.bytes": "1000",
-            "log.initial.task.delay.ms": "500",
-            "log.flush.offset.checkpoint.interval.ms": "1000",
-        }
-        for each in BROKERS:
-            self.machines[each] = Machine(
-                each,
-                settings=settings,
-                clock=self.outside.clock,
-                network=self.network(each),
-                chance=self.chance,
-                note=self.note,
-            )
-            self.machines[each].start()
-        async with asyncio.timeout(HEAL_S):
-            await self.controller.until(
-                lambda image: (
-                    len([each for each in image.brokers.values() if not each.fenced])
-                    == len(BROKERS)
-                )
-            )
+        await super().start_all()
         self.outside.network.delay_s = self.life.delay_s
         # As brokers would make them, when all are there to have a replica.
         if self.life.has_transactions or self.life.group:
-            self._add(OFFSETS, [2, 3, 1], {"cleanup.policy": "compact"})
+            await self._add(OFFSETS.topic, [[2, 3, 1]], {"cleanup.policy": "compact"})
         if self.life.has_transactions:
-            self._add(TRANSACTIONS, [3, 1, 2], {"cleanup.policy": "compact"})
-        self.controller.add_topic(
-            "t", assignments=[[1, 2, 3], [2, 3, 1]], configs={"min.insync.replicas": "2"}
-        )
+            await self._add(TRANSACTIONS.topic, [[3, 1, 2]], {"cleanup.policy": "compact"})
+        await self._add("t", [[1, 2, 3], [2, 3, 1]], {})
 
-    def _add(self, name: TopicPartition, replicas: list[int], configs: dict[str, str]) -> None:
+    async def _add(self, name: str, replicas: list[list[int]], configs: dict[str, str]) -> None:
         configs = {"min.insync.replicas": "2", **configs}
-        self.controller.add_topic(name.topic, assignments=[replicas], configs=configs)
-        self.names = (*self.names, name)
+        request = CreateTopicsRequest(topics=(creatable(name, replicas, configs),))
+        answer = await self.connect(CONTROLLER).ask(
+            ApiKey.CREATE_TOPICS, request, CreateTopicsResponse
+        )
+        assert answer.topics[0].error_code == ErrorCode.NONE, answer
 
-    # -- faults -------------------------------------------------------------------------------
+    def faults(self) -> RandomFaults:
+        """The faults of the life."""
+        return RandomFaults(self, self.life.kinds)
 
-    def may_go(self, broker_id: int) -> bool:
-        """Whether this broker may lose its power, or be taken for one that has.
+    async def settle(self) -> None:
+        """Wait until all replicas have the same ends, and nothing is above the watermark."""
+        await self._until(self._is_settled, "the replicas do not become the same")
 
-        Without `tailrace.durability=sync` a replica in sync of each partition must live without it.
-        One that the controller does not hear lives for nobody: it elects another, and in the end
-        the last leader that it knows, with whatever that has left. Nor can it tell a kill from a
-        loss of power, so both count where there is either.
+    def _is_settled(self) -> bool:
+        if not self._is_in_sync():
+            return False
+        for name in PARTITIONS:
+            logs = [self.log(each, name) for each in BROKERS]
+            ends = {log.end_offset for log in logs}
+            if len(ends | {log.positions.high_watermark for log in logs}) > 1:
+                return False
+        return True
+
+    async def watch_leaders(self) -> None:
+        """Look again and again who leads: there is one leader in an epoch."""
+        while True:
+            for name in self.partitions():
+                for each in BROKERS:
+                    found = self.partition(each, name)
+                    if found is None or not found.is_leader:
+                        continue
+                    first = self._leaders.setdefault((name, found.leader_epoch), each)
+                    assert first == each, (
+                        f"{name}: brokers {first} and {each} lead in epoch {found.leader_epoch}"
+                    )
+            await self.pass_time(0.05)
+
+
+def creatable(
+    name: str, replicas: Sequence[Sequence[int]], configs: dict[str, str]
+) -> CreatableTopic:
+    """A topic in a request."""
+    return CreatableTopic(
+        name=name,
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=tuple(
+            CreatableReplicaAssignment(partition_index=number, broker_ids=tuple(each))
+            for number, each in enumerate(replicas)
+        ),
+        configs=tuple(
+            CreatableTopicConfig(name=key, value=value) for key, value in configs.items()
+        ),
+    )
+
+
+@dataclass(slots=True)
+class Answered:
+    """The answers of our own controller, and the state that brokers have seen of it."""
+
+    topics: dict[str, UUID] = field(default_factory=dict)
+    """Ids of the topics that were created."""
+    producer_ids: list[int] = field(default_factory=list)
+    """Each that was given."""
+    watermark: int = 0
+    broker_epochs: dict[int, int] = field(default_factory=dict)
+    leader_epochs: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def check(self, world: World) -> None:
+        """The controller that runs has all of it; notes what it has.
+
+        Raises:
+            AssertionError: it has not.
         """
-        return not self.life.is_careful or (
-            self.machines[broker_id].is_serving
-            and all(
-                any(
-                    self.machines[each].is_serving and self._is_heard(each)
-                    for each in self.controller.partition(name).isr
-                    if each != broker_id
+        machine = world.controller_machine
+        if machine is None or machine.running is None:
+            return
+        node = machine.running.node
+        assert node.watermark >= self.watermark, (
+            f"the controller's log ends at {node.watermark}, and {self.watermark} was seen"
+        )
+        for name, topic_id in self.topics.items():
+            topic = node.image.topic(name)
+            assert topic is not None, f"topic {name} was created, and is gone"
+            assert topic.topic_id == topic_id, f"topic {name} has another id"
+        for broker_id, broker in node.image.brokers.items():
+            known = self.broker_epochs.get(broker_id, -1)
+            assert broker.broker_epoch >= known, f"broker {broker_id} was in epoch {known}"
+            self.broker_epochs[broker_id] = broker.broker_epoch
+        for partition in world.partitions():
+            epoch = world.state(partition).leader_epoch
+            known = self.leader_epochs.get(partition, -1)
+            assert epoch >= known, f"{partition} was in epoch {known}, and is in {epoch}"
+            self.leader_epochs[partition] = epoch
+        self.watermark = node.watermark
+
+    async def watch(self, world: World) -> None:
+        """Look again and again."""
+        while True:
+            self.check(world)
+            for each in world.machines.values():
+                metadata = (
+                    None if each.running is None else each.running._quorum.metadata_statistics()
                 )
-                for name in self.names
+                # What a broker has applied must be there after any crash of the controller.
+                if metadata is not None:
+                    self.watermark = max(self.watermark, metadata.applied_offset)
+            await world.pass_time(0.1)
+
+    async def ask(self, world: World, clients: Clients) -> None:
+        """Create topics and ask for producer ids through brokers, and note the answers."""
+        number = 0
+        while not clients.is_over:
+            number += 1
+            broker_id = world.chance.choice(BROKERS)
+            # A lost answer says nothing: the next round has another name.
+            with suppress(TailraceError, OSError, EOFError, TimeoutError):
+                async with asyncio.timeout(2):
+                    await self._ask(world, broker_id, f"n{number}")
+            await world.pass_time(world.chance.choice([0.1, 0.5]))
+
+    async def _ask(self, world: World, broker_id: int, name: str) -> None:
+        peer = world.connect(broker_id)
+        try:
+            given = await peer.ask(
+                ApiKey.INIT_PRODUCER_ID,
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
+                InitProducerIdResponse,
             )
+            if given.error_code == ErrorCode.NONE:
+                assert given.producer_id not in self.producer_ids, (
+                    f"producer id {given.producer_id} was given twice"
+                )
+                self.producer_ids.append(given.producer_id)
+            request = CreateTopicsRequest(topics=(creatable(name, [[broker_id]], {}),))
+            answer = await peer.ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
+            if answer.topics[0].error_code == ErrorCode.NONE:
+                self.topics[name] = answer.topics[0].topic_id
+        finally:
+            peer.socket.close()
+
+
+# -- the controller with a script -------------------------------------------------------------
+
+
+class ScriptedWorld(World):
+    """A life whose controller is a `ScriptedController`."""
+
+    controller: ScriptedController
+
+    async def _start_controller(self) -> None:
+        self.controller = ScriptedController(
+            self.outside, config=ControlConfig(session_timeout_ms=SESSION_MS)
+        )
+        self.controller.start()
+        self.unheard: set[int] = set()
+        """Brokers whose requests to the controller are lost."""
+
+    @property
+    def controller_bootstrap(self) -> str:
+        """The address of the controller."""
+        return self.controller.bootstrap
+
+    async def _wait_for_brokers(self) -> None:
+        await self.controller.until(
+            lambda image: sum(not each.fenced for each in image.brokers.values()) == len(BROKERS)
         )
 
-    def _is_heard(self, broker_id: int) -> bool:
-        return broker_id not in self._unheard and not self.link(broker_id, CONTROLLER).silent
+    async def _add(self, name: str, replicas: list[list[int]], configs: dict[str, str]) -> None:
+        configs = {"min.insync.replicas": "2", **configs}
+        self.controller.add_topic(name, assignments=replicas, configs=configs)
 
-    def fault(self) -> None:
-        """Make one fault, or mend something."""
-        chance = self.chance
-        kind = chance.choice((*self.life.kinds, *MENDED))
-        broker_id = chance.choice(BROKERS)
-        match kind:
-            case "start":
-                self.note(f"start {broker_id}")
-                self.machines[broker_id].start()
-            case "mend":
-                self._mend()
-            case "kill" | "power" | "stop" | "full" | "slow disk" | "clock":
-                self._break_machine(kind, broker_id)
-            case "hold" | "hold one way" | "cut":
-                self._break_link(kind)
-            case "delay":
-                # With 0.3 s no heartbeat is answered in time, and the controller hears nobody.
-                long_s = 0.1 if self.life.is_careful else 0.3
-                self.outside.network.delay_s = chance.choice([0.0, 0.1, long_s])
-                self.note(f"all bytes take {self.outside.network.delay_s} s")
-            case "lose requests" if self.may_go(broker_id):
-                self.controller.cut_off(broker_id)
-                self._unheard.add(broker_id)
-                self.note(f"requests of {broker_id} to the controller are lost")
-            case "reassign" | "cancel" | "elect":
-                self._move(kind, chance.choice(self.names))
-            case _:
-                self._break_controller(kind)
+    @property
+    def image(self) -> MetadataImage:
+        """The state of the cluster, committed or not."""
+        return self.controller.image
 
-    def _move(self, kind: str, name: TopicPartition) -> None:
-        # A replica that is away may have lost what it has, and is in sync until the controller
-        # knows: it must not be all that a reassignment leaves.
-        if not all(self.machines[each].is_serving and self._is_heard(each) for each in BROKERS):
-            return
-        if kind == "elect":
-            partitions = (TopicPartitions(topic=name.topic, partitions=(name.partition,)),)
-            request = ElectLeadersRequest(election_type=0, topic_partitions=partitions)
-            self.controller.do(ApiKey.ELECT_LEADERS, request)
-            self.note(f"elect the preferred leader of {name}")
-            return
-        replicas: list[int] | None = None
-        if kind == "reassign":
-            replicas = self.chance.sample(BROKERS, self.chance.choice([2, 3]))
-        self._reassign(name, replicas)
+    def state(self, name: TopicPartition) -> PartitionRecord:
+        """A partition, as the controller has it."""
+        found: PartitionRecord = self.controller.partition(name)
+        return found
 
-    def _reassign(self, name: TopicPartition, replicas: Sequence[int] | None) -> None:
+    def isr(self, name: TopicPartition) -> frozenset[int]:
+        """Its ISR."""
+        return frozenset(self.state(name).isr)
+
+    def faults(self) -> "ScriptedFaults":
+        """The faults of the life."""
+        return ScriptedFaults(self, self.life.kinds)
+
+    def reassign(self, name: TopicPartition, replicas: Sequence[int] | None) -> None:
+        """Move a partition to other replicas; None: cancel a move."""
         self.note(f"reassign {name} to {replicas}")
         wanted = ReassignablePartition(
             partition_index=name.partition,
@@ -322,45 +380,85 @@ class SimulatedCluster:
             AlterPartitionReassignmentsRequest(topics=(topic,)),
         )
 
-    def _break_machine(self, kind: str, broker_id: int) -> None:
-        machine, chance = self.machines[broker_id], self.chance
-        if machine.broker is None or (
-            kind in {"kill", "power", "stop", "full"} and not self.may_go(broker_id)
-        ):
-            return
-        match kind:
-            case "kill" | "power":
-                machine.kill(loses_power=kind == "power")
-            case "stop":
-                machine.stop()
-            case "full":
-                machine.fill()
-            case "slow disk":
-                machine.threads.seconds_per_run = chance.choice([0.0, 0.02, 0.5])
-                kind = f"a disk that takes {machine.threads.seconds_per_run} s for"
-            case _:
-                machine.clock.ahead_ms = chance.choice(
-                    [0, 1000, -1000, 60_000, -60_000, FORWARD_MS, -BACK_MS]
-                )
-                kind = f"the clock {machine.clock.ahead_ms} ms ahead for"
-        self.note(f"{kind} {broker_id}")
+    def reconnect(self) -> None:
+        """Lose no requests any more."""
+        self.note("the controller gets all requests")
+        self.unheard.clear()
+        self.controller.reconnect()
 
-    def _break_link(self, kind: str) -> None:
-        one, other = self.chance.choice([*self._links])
-        if kind == "cut":
-            self.link(one, other).cut()
-        elif other == CONTROLLER and not self.may_go(one):
+    def _mend(self) -> None:
+        super()._mend()
+        self.controller.commit_delay_s = 0.0
+        self.controller.release_commits()
+        self.reconnect()
+
+    async def heal(self) -> None:
+        """Mend and start everything, and wait until each partition is on all brokers again."""
+        self.note("heal")
+        self._mend()
+        await self._until(self._are_all_back, "the replicas do not come back")
+        await super().heal()
+
+    def _are_all_back(self) -> bool:
+        """Whether each partition is on all brokers again; moves those that are not."""
+        states = {name: self.state(name) for name in self.partitions()}
+        for name, state in states.items():
+            # Not while they move: replicas that are being removed would still be (Kafka's rule).
+            if not is_reassigning(state) and set(state.replicas) != set(BROKERS):
+                self.reassign(name, BROKERS)
+        return all(
+            not is_reassigning(state) and set(state.replicas) == set(BROKERS)
+            for state in states.values()
+        )
+
+    async def close(self) -> None:
+        """Stop everything."""
+        await super().close()
+        await self.controller.close()
+
+
+class ScriptedFaults(RandomFaults):
+    """With those that the script can make, and an operator's moves."""
+
+    cluster: ScriptedWorld
+    more_kinds = ("lose requests", *CONTROLLERS, *MOVES)
+
+    def is_heard(self, broker_id: int) -> bool:
+        """Whether the controller gets what the broker sends, and answers it."""
+        return broker_id not in self.cluster.unheard and super().is_heard(broker_id)
+
+    def more(self, kind: str, broker_id: int) -> None:
+        """Make a fault of `more_kinds`."""
+        cluster = self.cluster
+        match kind:
+            case "lose requests" if self.may_go(broker_id):
+                cluster.controller.cut_off(broker_id)
+                cluster.unheard.add(broker_id)
+                cluster.note(f"requests of {broker_id} to the controller are lost")
+            case "reassign" | "cancel" | "elect":
+                self._move(kind, cluster.chance.choice(cluster.partitions()))
+            case _:
+                self._break_controller(kind)
+
+    def _move(self, kind: str, name: TopicPartition) -> None:
+        cluster = self.cluster
+        # A replica that is away may have lost what it has, and is in sync until the controller
+        # knows: it must not be all that a reassignment leaves.
+        if not all(cluster.machines[each].is_serving and self.is_heard(each) for each in BROKERS):
             return
-        elif kind == "hold":
-            self.link(one, other).hold()
-        else:
-            sender = self.chance.choice((one, other))
-            self.link(one, other).hold([sender])
-            kind = f"{kind}, from {sender},"
-        self.note(f"{kind} {one}-{other}")
+        if kind == "elect":
+            partitions = (TopicPartitions(topic=name.topic, partitions=(name.partition,)),)
+            request = ElectLeadersRequest(election_type=0, topic_partitions=partitions)
+            cluster.controller.do(ApiKey.ELECT_LEADERS, request)
+            cluster.note(f"elect the preferred leader of {name}")
+            return
+        replicas: list[int] | None = None
+        if kind == "reassign":
+            replicas = cluster.chance.sample(BROKERS, cluster.chance.choice([2, 3]))
+        cluster.reassign(name, replicas)
 
     def _break_controller(self, kind: str) -> None:
-        controller, chance = self.controller, self.chance
+        controller, chance = self.cluster.controller, self.cluster.chance
         match kind:
             case "restart":
                 controller.restart(loses_uncommitted=chance.random() < 0.5)
@@ -378,128 +476,18 @@ class SimulatedCluster:
                 controller.snapshot()
             case _:
                 return
-        self.note(f"controller: {kind}")
+        self.cluster.note(f"controller: {kind}")
 
-    def _mend(self) -> None:
-        """Mend one of all that is broken."""
-        broken: list[tuple[str, Callable[[], None]]] = [
-            (f"mend {one}-{other}", link.release)
-            for (one, other), link in self._links.items()
-            if link.silent
-        ]
-        broken += [
-            (f"make room for {each}", machine.make_room)
-            for each, machine in self.machines.items()
-            if machine.is_full
-        ]
-        if self._unheard:
-            broken.append(("the controller gets all requests", self._reconnect))
-        if broken:
-            what, mend = self.chance.choice(broken)
-            self.note(what)
-            mend()
-
-    def _reconnect(self) -> None:
-        self._unheard.clear()
-        self.controller.reconnect()
-
-    async def heal(self) -> None:
-        """Mend and start everything, and wait until all replicas are in sync and the same."""
-        self.note("heal")
-        self.controller.commit_delay_s = self.outside.network.delay_s = 0.0
-        self.controller.release_commits()
-        self._reconnect()
-        for link in self._links.values():
-            link.release()
-        for machine in self.machines.values():
-            machine.make_room()
-            machine.threads.seconds_per_run = 0.0
-        await self._until(self._are_all_back, "the replicas do not come back")
-        await self._until(self._is_in_sync, "the cluster does not heal")
-
-    async def settle(self) -> None:
-        """Wait until all replicas have the same ends, and nothing is above the watermark."""
-        await self._until(self._is_settled, "the replicas do not become the same")
-
-    async def _until(self, holds: Callable[[], bool], otherwise: str) -> None:
-        limit = self.outside.loop.time() + HEAL_S
-        while not holds():
-            for machine in self.machines.values():
-                machine.start()
-            await self.outside.pass_time(0.5)
-            if self.outside.loop.time() > limit:
-                states = [str(self.controller.partition(each)) for each in self.names]
-                raise AssertionError(f"{otherwise}: {states}")
-
-    def _are_all_back(self) -> bool:
-        """Whether each partition is on all brokers again; moves those that are not."""
-        states = {name: self.controller.partition(name) for name in self.names}
-        for name, state in states.items():
-            # Not while they move: replicas that are being removed would still be (Kafka's rule).
-            if not is_reassigning(state) and set(state.replicas) != set(BROKERS):
-                self._reassign(name, BROKERS)
-        return all(
-            not is_reassigning(state) and set(state.replicas) == set(BROKERS)
-            for state in states.values()
-        )
-
-    def _is_in_sync(self) -> bool:
-        return all(
-            set(self.controller.partition(each).isr) == set(BROKERS)
-            and self.controller.partition(each).leader in BROKERS
-            for each in self.names
-        ) and all(machine.is_serving for machine in self.machines.values())
-
-    def _is_settled(self) -> bool:
-        if not self._is_in_sync():
-            return False
-        for name in PARTITIONS:
-            logs = [self.log(each, name) for each in BROKERS]
-            ends = {log.end_offset for log in logs}
-            if len(ends | {log.positions.high_watermark for log in logs}) > 1:
-                return False
-        return True
-
-    async def close(self) -> None:
-        """Stop everything."""
-        for machine in self.machines.values():
-            await machine.rest()
-            machine.stop()
-            await machine.rest()
-        await self.controller.close()
-
-    # -- logs ---------------------------------------------------------------------------------
-
-    def partition(self, broker_id: int, name: TopicPartition) -> Partition | None:
-        """A replica, if its broker runs and has it."""
-        broker = self.machines[broker_id].broker
-        return None if broker is None else broker.replicas.get(name)
-
-    def log(self, broker_id: int, name: TopicPartition) -> Log:
-        """A replica's log."""
-        found = self.partition(broker_id, name)
-        assert found is not None, f"{name}: broker {broker_id} has no replica"
-        return found.log
-
-    async def watch_leaders(self) -> None:
-        """Look again and again who leads: there is one leader in an epoch."""
-        while True:
-            for name in self.names:
-                for each in BROKERS:
-                    found = self.partition(each, name)
-                    if found is None or not found.is_leader:
-                        continue
-                    first = self._leaders.setdefault((name, found.leader_epoch), each)
-                    assert first == each, (
-                        f"{name}: brokers {first} and {each} lead in epoch {found.leader_epoch}"
-                    )
-            await self.outside.pass_time(0.05)
+    def broken(self) -> list[Callable[[], None]]:
+        """With the requests that are lost."""
+        found = super().broken()
+        return [*found, self.cluster.reconnect] if self.cluster.unheard else found
 
 
 # -- claims -----------------------------------------------------------------------------------
 
 
-def check(cluster: SimulatedCluster, told: Told) -> None:
+def check(cluster: World, told: Told) -> None:
     """The replicas are the same, and have what clients were told.
 
     Raises:
@@ -507,7 +495,7 @@ def check(cluster: SimulatedCluster, told: Told) -> None:
     """
     views = {}
     for name in PARTITIONS:
-        texts = {_bytes(cluster.log(each, name)) for each in BROKERS}
+        texts = {bytes_of(cluster.log(each, name)) for each in BROKERS}
         assert len(texts) == 1, f"{name}: the replicas differ"
         batches = [each for _, each in read_batches(memoryview(texts.pop()))]
         _check_records(name, batches, told)
@@ -574,66 +562,41 @@ def _check_transactions(views: dict[TopicPartition, dict[int, bytes]], told: Tol
         )
 
 
-def last_visible(cluster: SimulatedCluster) -> int:
+def last_visible(cluster: World) -> int:
     """The number of the last transaction that is visible; 0: none is."""
     log = cluster.log(BROKERS[0], PARTITIONS[0])
-    batches = [each for _, each in read_batches(memoryview(_bytes(log)))]
+    batches = [each for _, each in read_batches(memoryview(bytes_of(log)))]
     values = _committed(PARTITIONS[0], batches).values()
     return max((int(each[1:]) for each in values if each.startswith(b"x")), default=0)
-
-
-def _bytes(log: Log) -> bytes:
-    found = bytearray()
-    offset = log.start_offset
-    while offset < log.end_offset:
-        part = log.read(
-            Offset(offset), bytes_max=1 << 20, is_first_whole=True, limit=ReadLimit.LOG_END
-        )
-        if part.records is None:
-            break
-        data = bytes(part.records.read())
-        found += data
-        for _, each in read_batches(memoryview(data)):
-            offset = each.next_offset
-    return bytes(found)
 
 
 # -- lives ------------------------------------------------------------------------------------
 
 
-def play(seed: int, *, seconds: float = 20.0, life: Life | None = None) -> SimulatedCluster:
+def play(
+    seed: int, *, seconds: float = 20.0, life: Life | None = None, has_own_controller: bool = False
+) -> World:
     """Live through the faults of a seed, and check every claim.
 
     Raises:
         AssertionError: a claim does not hold; the message has the story.
     """
     chance = random.Random(seed)
-    chosen = choose_life(chance) if life is None else life
-    with virtual_runtime(seed=seed) as outside:
-        cluster = SimulatedCluster(outside, chance, chosen)
-        try:
-            outside.run(_live(cluster, seconds=seconds))
-        except BaseException as error:
-            story = "\n".join(cluster.story)
-            _end_all(outside.loop)
-            raise AssertionError(f"play({seed}, seconds={seconds}): {error!r}\n{story}") from error
-        return cluster
+    if life is None:
+        life = choose_life(chance, has_own_controller=has_own_controller)
+    world = (World if life.has_own_controller else ScriptedWorld)(seed, chance, life)
+    try:
+        world.run(lambda _: _live(world, seconds=seconds))
+    except BaseException as error:
+        story = "\n".join(world.story)
+        name = f"play({seed}, seconds={seconds}, has_own_controller={life.has_own_controller})"
+        raise AssertionError(f"{name}: {error!r}\n{story}") from error
+    return world
 
 
-def _end_all(loop: asyncio.AbstractEventLoop) -> None:
-    """End the tasks of a life that failed, of which the next test would get warnings."""
-    tasks = asyncio.all_tasks(loop)
-    for each in tasks:
-        each.cancel()
-    # What cannot end any more says so by this error, and the life has failed anyway.
-    with suppress(RuntimeError):
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-
-
-async def _live(cluster: SimulatedCluster, *, seconds: float) -> None:
-    life = cluster.life
-    await cluster.start()
-    told = Told()
+async def _live(cluster: World, *, seconds: float) -> None:
+    life, faults = cluster.life, cluster.faults()
+    told, answered = Told(), Answered()
     loop = asyncio.get_running_loop()
     end_s = loop.time() + seconds
     clients = cluster.clients(told, until_s=end_s)
@@ -641,6 +604,9 @@ async def _live(cluster: SimulatedCluster, *, seconds: float) -> None:
     endless: list[Coroutine[Any, Any, None]] = [read(clients), cluster.watch_leaders()]
     if life.has_transactions:
         ending.append(transact(clients))
+    if life.has_own_controller:
+        ending.append(answered.ask(cluster, clients))
+        endless.append(answered.watch(cluster))
     if life.watches_ends:
         ending.append(watch_ends(clients))
     if life.group == "clerk":
@@ -651,8 +617,8 @@ async def _live(cluster: SimulatedCluster, *, seconds: float) -> None:
         watching = [group.create_task(each) for each in endless]
         working = [group.create_task(each) for each in ending]
         while loop.time() < end_s:
-            await cluster.outside.pass_time(cluster.chance.expovariate(2.0))
-            cluster.fault()
+            await cluster.pass_time(cluster.chance.expovariate(2.0))
+            faults.fault()
         await cluster.heal()
         async with asyncio.timeout(HEAL_S):
             await asyncio.gather(*working)
@@ -661,18 +627,18 @@ async def _live(cluster: SimulatedCluster, *, seconds: float) -> None:
         for task in watching:
             task.cancel()
     await _check_groups(cluster, clients, told)
+    answered.check(cluster)
     check(cluster, told)
-    await cluster.close()
 
 
-async def _finish_reading(cluster: SimulatedCluster, told: Told) -> None:
+async def _finish_reading(cluster: World, told: Told) -> None:
     """Wait until the group has read everything."""
     if cluster.life.group not in {"classic", "consumer"}:
         return
     last = {}
     for name in PARTITIONS:
         batches = [
-            each for _, each in read_batches(memoryview(_bytes(cluster.log(BROKERS[0], name))))
+            each for _, each in read_batches(memoryview(bytes_of(cluster.log(BROKERS[0], name))))
         ]
         last[name] = max(_committed(name, batches), default=-1)
     async with asyncio.timeout(HEAL_S):
@@ -680,7 +646,7 @@ async def _finish_reading(cluster: SimulatedCluster, told: Told) -> None:
             await cluster.outside.pass_time(0.2)
 
 
-async def _check_groups(cluster: SimulatedCluster, clients: Clients, told: Told) -> None:
+async def _check_groups(cluster: World, clients: Clients, told: Told) -> None:
     if cluster.life.group == "clerk":
         found = await committed_offset(clients, CLERK)
         assert found >= told.clerk, f"the clerk's offset is {found}, {told.clerk} was committed"

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tailrace.broker import following
+from tailrace.broker.controller.log_writer import LogWriter
 from tailrace.cluster.metadata import delta
 from tailrace.model import NO_LEADER_EPOCH, Offset
 from tailrace.protocol.metadata_records import PartitionChangeRecord, PartitionRecord
@@ -66,13 +67,40 @@ BUGS: dict[Plant, tuple[int, ...]] = {
 """Each bug with seeds that are known to find it."""
 
 
+def answer_before_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own controller answers when it has decided, before its records are on the device."""
+
+    async def written(_: LogWriter, end_offset: int) -> None:
+        assert end_offset > 0
+
+    monkeypatch.setattr(LogWriter, "written", written)
+
+
+OWN_BUGS: dict[Plant, tuple[int, ...]] = {answer_before_the_device: (3,)}
+"""The same of our own controller."""
+
+
 @pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of 1,000 seeds finds the bug; those that did before are tried first."""
     plant(monkeypatch)
-    for seed in (*BUGS[plant], *range(SEEDS_MAX)):
+    find(BUGS[plant], has_own_controller=False)
+
+
+@pytest.mark.parametrize("plant", OWN_BUGS, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_of_a_controller_is_found(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for the claims about our own controller."""
+    plant(monkeypatch)
+    find(OWN_BUGS[plant], has_own_controller=True)
+
+
+def find(known: tuple[int, ...], *, has_own_controller: bool) -> None:
+    """Play seeds until one fails."""
+    for seed in (*known, *range(SEEDS_MAX)):
         try:
-            play(seed, seconds=SECONDS)
+            play(seed, seconds=SECONDS, has_own_controller=has_own_controller)
         except AssertionError:
             return
     pytest.fail(f"no seed below {SEEDS_MAX} finds it")

@@ -4,7 +4,8 @@
         outside.run(my_coroutine())
 
 For tests of programs that use Kafka there are `TestBroker`, a whole broker on real sockets with
-faults, and `TestCluster`, several with replicas; they are imported when they are first used.
+faults, `TestCluster`, several with replicas, and `SimulatedCluster`, brokers and a controller in
+virtual time; they are imported when they are first used.
 
 It may import any module of Tailrace, and of them only `pytest_plugin` imports it.
 """
@@ -23,6 +24,7 @@ from tailrace.testing.watchdog import Watchdog
 if TYPE_CHECKING:
     from tailrace.testing.broker import TestBroker
     from tailrace.testing.broker_cluster import TestCluster
+    from tailrace.testing.simulated import SimulatedCluster
 
 __all__ = [
     "ChangingFiles",
@@ -37,6 +39,7 @@ __all__ = [
     "Peer",
     "ProcessKilledError",
     "RecordingFiles",
+    "SimulatedCluster",
     "TestBroker",
     "TestCluster",
     "VirtualClock",
@@ -54,4 +57,8 @@ def __getattr__(name: str) -> object:
         from tailrace.testing.broker_cluster import TestCluster
 
         return TestCluster
+    if name == "SimulatedCluster":
+        from tailrace.testing.simulated import SimulatedCluster
+
+        return SimulatedCluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

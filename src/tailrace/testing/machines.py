@@ -1,7 +1,7 @@
 """The machines of a simulated cluster: processes, disks, clocks, and the links between them.
 
     Link       the connections between two nodes: held, half held, cut
-    Machine    one broker's disk and clock, which outlive its processes
+    Machine    the disk and the clock of a broker or a controller, which outlive its processes
 
 Invariant: bytes of a connection keep their order, as on a real network, and what a process has
 written is there after a kill. Only a loss of power takes what was not synced.
@@ -10,27 +10,44 @@ written is there after a kill. Only a loss of power takes what was not synced.
 import asyncio
 import errno
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, Protocol, TypeVar
 
-from tailrace.broker.config import broker_config
-from tailrace.broker.start import start_broker
+from tailrace.broker.config import BrokerConfig, broker_config
 from tailrace.errors import TailraceError
 from tailrace.runtime.network import AcceptedSocket, Socket
 from tailrace.runtime.system import Runtime
-from tailrace.testing import DiskFault, MemoryFiles, MemoryNetwork, MemorySocket, VirtualClock
-from tailrace.testing.network import MemoryListener
+from tailrace.testing.clock import VirtualClock
+from tailrace.testing.files import DiskFault, MemoryFiles, ProcessKilledError
+from tailrace.testing.network import MemoryListener, MemoryNetwork, MemorySocket
 from tailrace.testing.outside import InlineThreads
 
-if TYPE_CHECKING:
-    from tailrace.broker.broker import RunningBroker
-
-BROKERS: Final = (1, 2, 3)
 CONTROLLER: Final = 100
 CLIENTS: Final = 200
 """With `CONTROLLER` the nodes that are no brokers."""
 FIRST_PORT: Final = 30_000
+"""A node listens on this port and its id."""
+
+
+class RunningNode(Protocol):
+    """A process: a `RunningBroker` or a `RunningController`."""
+
+    @property
+    def failed(self) -> asyncio.Event:
+        """Set when it cannot continue."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop in order."""
+        ...
+
+    def kill(self) -> None:
+        """End as a killed process does."""
+        ...
+
+
+N = TypeVar("N", bound=RunningNode)
 
 
 class Link:
@@ -108,7 +125,9 @@ class NodeNetwork:
         self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
     ) -> Callable[[], None]:
         """Connect to another node, unless nothing gets through to it."""
-        other = port - FIRST_PORT if port - FIRST_PORT in BROKERS else CONTROLLER
+        node = port - FIRST_PORT
+        # A controller with a script listens on a port that the network has chosen.
+        other = node if 0 < node < CONTROLLER else CONTROLLER
         if other == self._node:
             # A coordinator asks a leader that is itself: no fault is between them.
             return self._network.connect(host, port, done, first=first)
@@ -160,44 +179,40 @@ class MachineClock:
         self._clock.pause(seconds)
 
 
-class Machine:
-    """One broker's machine: its disk outlives its processes."""
+class Machine(Generic[N]):
+    """One node's machine: its disk outlives its processes."""
 
     def __init__(
         self,
-        broker_id: int,
-        *,
         settings: Mapping[str, str],
+        start_node: Callable[[BrokerConfig, Runtime], Awaitable[N]],
+        *,
         clock: VirtualClock,
         network: NodeNetwork,
         chance: random.Random,
         note: Callable[[str], None],
     ) -> None:
-        self.broker: RunningBroker | None = None
+        self.running: N | None = None
+        """The process, from the end of its start."""
         self.files = MemoryFiles()
         self.clock = MachineClock(clock)
         self.threads = InlineThreads()
-        self._config = broker_config(
-            {
-                "process.roles": "broker",
-                "node.id": str(broker_id),
-                "log.dirs": "data",
-                "listeners": f"memory:{FIRST_PORT + broker_id}",
-                **settings,
-            }
-        )
+        self._config = broker_config(settings)
+        self._name = "the controller" if self._config.controller_listener else "a broker"
+        self._start_node = start_node
         self._note = note
         self._network = network
         self._chance = chance
         self._changing: asyncio.Task[None] | None = None
+        self._crash_loses_power = False
 
     @property
     def is_serving(self) -> bool:
-        """Whether its broker has started, does not stop, and can write."""
+        """Whether its process has started, does not stop, and can write."""
         return (
-            self.broker is not None
+            self.running is not None
             and self._changing is None
-            and not self.broker.failed.is_set()
+            and not self.running.failed.is_set()
             and not self.is_full
         )
 
@@ -207,8 +222,8 @@ class Machine:
         return bool(self.files.faults)
 
     def start(self) -> None:
-        """Begin to start a broker, if there is none that works."""
-        if self._changing is None and (self.broker is None or self.broker.failed.is_set()):
+        """Begin to start a process, if there is none that works."""
+        if self._changing is None and (self.running is None or self.running.failed.is_set()):
             self._changing = asyncio.ensure_future(self._start())
 
     async def _start(self) -> None:
@@ -220,31 +235,43 @@ class Machine:
             chance=random.Random(self._chance.getrandbits(64)),
         )
         try:
-            if self.broker is not None:
+            if self.running is not None:
                 # It has lost its directory, and an operator starts it again.
-                broker, self.broker = self.broker, None
+                node, self.running = self.running, None
                 with suppress(OSError):
-                    await broker.stop()
+                    await node.stop()
             # Controllers that cannot be reached and a full disk end a start; he tries again.
             try:
-                self.broker = await start_broker(self._config, runtime)
+                self.running = await self._start_node(self._config, runtime)
             except (TailraceError, OSError) as error:
-                self._note(f"a broker does not start: {error}")
+                self._note(f"{self._name} does not start: {error}")
+        except ProcessKilledError as error:
+            self._note(f"{self._name} is killed in its start: {error}")
+            self._lose(loses_power=self._crash_loses_power)
         finally:
             self._changing = None
 
     def stop(self) -> None:
-        """Begin to stop the broker in order."""
-        if self.broker is not None and self._changing is None:
+        """Begin to stop the process in order."""
+        if self.running is not None and self._changing is None:
             self._changing = asyncio.ensure_future(self._stop())
 
     async def _stop(self) -> None:
-        assert self.broker is not None
+        assert self.running is not None
         try:
             with suppress(OSError):
-                await self.broker.stop()
+                await self.running.stop()
+        except ProcessKilledError as error:
+            self._note(f"{self._name} is killed in its stop: {error}")
+            self.running.kill()
+            self._lose(loses_power=self._crash_loses_power)
         finally:
-            self.broker = self._changing = None
+            self.running = self._changing = None
+
+    def give_up(self) -> None:
+        """End a start or a stop that has not come to its end."""
+        if self._changing is not None:
+            self._changing.cancel()
 
     async def rest(self) -> None:
         """Wait until it has started or stopped."""
@@ -253,14 +280,36 @@ class Machine:
 
     def kill(self, *, loses_power: bool) -> None:
         """End the process; with the power, what was not synced may be lost."""
-        if self.broker is None or self._changing is not None:
+        if self.running is None or self._changing is not None:
             return
-        self.broker.kill()
-        self.broker = None
+        self.running.kill()
+        self.running = None
+        self._lose(loses_power=loses_power)
+
+    def _lose(self, *, loses_power: bool) -> None:
         chance = random.Random(self._chance.getrandbits(64))
         faults = self.files.faults
         self.files = self.files.crash(keep_unsynced=not loses_power, chance=chance)
         self.files.faults = faults
+
+    def crash_at_change(self, number: int, *, loses_power: bool) -> None:
+        """Kill the process in the change of its disk with this number, counted from now on."""
+        files, loop = self.files, asyncio.get_running_loop()
+        stop_at = len(files.operations) + number
+
+        def called(operation: str, path: str) -> None:
+            if len(files.operations) == stop_at + 1:
+                self._note(f"{self._name} is killed in {operation} {path}")
+                # In the next turn: this one is inside of the call, which ends by an exception.
+                loop.call_soon(self._crash, files)
+
+        files.stop_at, files.on_call = stop_at, called
+        files.stop_partial_bytes = self._chance.choice([0, 1, 30, 1000])
+        self._crash_loses_power = loses_power
+
+    def _crash(self, files: MemoryFiles) -> None:
+        if self.files is files:
+            self.kill(loses_power=self._crash_loses_power)
 
     def fill(self) -> None:
         """Let the disk take no more bytes, wherever they belong."""
