@@ -76,6 +76,18 @@ CHOICES: Final = (
         "spark, sum(length(value)) of 5 million rows, from Tailrace",
         "Spark's Kafka connector, from Kafka",
     ),
+    Choice(
+        "three brokers: fail-over to the first acknowledged record", "-cluster",
+        "fail-over to the first acknowledged record, session of 3 s", "Apache Kafka",
+    ),
+    Choice(
+        "three brokers: CPU of a leader, acks=all, batches of 1 MB", "-cluster",
+        "CPU of the leader, librdkafka, 1 MB batches", "Apache Kafka",
+    ),
+    Choice(
+        "the same, batches of 16 KB", "-cluster",
+        "CPU of the leader, librdkafka, 16 KB batches", "Apache Kafka",
+    ),
 )  # fmt: skip
 
 
@@ -97,7 +109,7 @@ def machine(run: Run) -> str:
 
 def chosen() -> str:
     """The README's table, with its source."""
-    runs = {kind: newest(kind) for kind in ("", "-kafka")}
+    runs = {kind: newest(kind) for _, kind in SECTIONS}
     lines = ["| what | measured | Tailrace | against | ratio |", "|---|---|---|---|---|"]
     for choice in CHOICES:
         figure = _figure(runs[choice.kind], choice)
@@ -112,7 +124,8 @@ def chosen() -> str:
     return (
         "\n".join(lines)
         + f"\n\nApache Kafka {runs['-kafka']['versions']['kafka']} as its own scripts start it; "
-        f"{machine(runs['-kafka'])}. The clients' rows: {machine(runs[''])}. Less is better in "
+        f"{machine(runs['-kafka'])}. The clients' rows: {machine(runs[''])}. Those of three "
+        f"brokers: {machine(runs['-cluster'])}. Less is better in "
         "every row, and only the ratios mean something: ours and its peer took turns in one run. "
         "From the start: of a new process, whose first record or request counts; warm: after some "
         "that do not count."

@@ -45,7 +45,8 @@ _CONSEQUENCES = {
     names.RECOVERY_POINTS: "every segment is checked, unless the last stop was orderly",
     names.LOG_START_OFFSETS: "logs start where their leader epochs say, else at their first "
     "segment: records that were deleted on request may be back",
-    names.HIGH_WATERMARKS: "the high watermark of each log is its end",
+    names.HIGH_WATERMARKS: "the high watermark of each log is its end, or, with other "
+    "replicas, what its leader says",
     names.CLEANER_OFFSETS: "compaction begins again at the start of each log",
 }
 
