@@ -27,7 +27,7 @@ CLIENT = CLIENTS["confluent-kafka"]
 @contextmanager
 def running(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command on the files of a directory, and the text that it prints at its start."""
-    command = (sys.executable, "-m", "tailrace", "cluster", "start", "--directory", str(directory))
+    command = (sys.executable, "-m", "tailrace", "cluster", "start", "--data", str(directory))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = []

@@ -131,7 +131,7 @@ def describe(
     help="How many brokers; their ids begin with 1.",
 )  # fmt: skip
 @click.option(
-    "--directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+    "--data", "directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
     help="Files of all nodes; another start with DIR continues, with the ports and settings in it. "
     "Default: a temporary directory, removed at the end.",
 )  # fmt: skip
