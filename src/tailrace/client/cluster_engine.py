@@ -59,6 +59,7 @@ class ClusterEngine:
             security=security,
         )
         self.is_closed = False
+        self.is_done_by_one_poll = True
         self._pauses = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
 
     def call(self, *, limit_ms: int, retries: int) -> Call:

@@ -78,6 +78,7 @@ class ConsumerEngine:
         self.client_id = config.client_id
         self.lock = threading.RLock()
         self.calls: deque[Callable[[], None]] = deque()
+        self.is_done_by_one_poll = False
         self.metrics = ConsumerMetrics()
         self.closed_error: ClosedConsumerError | None = None
         self.is_closing = False

@@ -21,6 +21,9 @@ class Engine(Protocol):
     without being interrupted."""
     calls: deque[Callable[[], None]]
     """Calls of user code that are due; the driver makes them, without the lock."""
+    is_done_by_one_poll: bool
+    """Whether a poll leaves nothing for another one at the same time; a producer's poll leaves the
+    next full batches of a partition."""
 
     def poll(self, now: float) -> None:
         """Do everything that is due now; `now` is in monotonic seconds."""

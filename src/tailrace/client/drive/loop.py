@@ -87,8 +87,9 @@ class LoopDriver:
         if self.is_over:
             return
         self._poll()
-        # A turn is for the others; who calls this looks by itself.
-        if self._waiting or self._engine.calls:
+        engine = self._engine
+        # For the others that wait, since who calls this looks by itself, and for the next poll.
+        if self._waiting or engine.calls or not engine.is_done_by_one_poll:
             self.wake()
         else:
             self.noticed()

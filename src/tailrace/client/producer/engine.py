@@ -136,6 +136,7 @@ class Engine:
             monotonic=monotonic,
         )
         self.calls = self.sender.calls
+        self.is_done_by_one_poll = False
         self.preparation = Preparation(config, plugins, self.interceptors, metadata=self.metadata)
         self.partitioning = Partitioning(
             config,
