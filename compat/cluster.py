@@ -5,6 +5,9 @@
 
     directory/broker-N/logs, directory/controller-N/logs, and what each has printed beside them
 
+With `has_own_controller` the only controller is one of ours, until three of Kafka's take over from
+it with the settings that `tailrace handover` writes, and it from them.
+
 Topics get three replicas unless told otherwise, two of which have to be in sync.
 
 Not here: what is done to a cluster (`clusters`), and who works on it (`cluster_load`).
@@ -13,13 +16,14 @@ Not here: what is done to a cluster (`clusters`), and who works on it (`cluster_
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol, Self
 
-from compat.brokers import OurBroker
-from compat.kafka import Kafka
+from compat.brokers import OurBroker, OurController
+from compat.kafka import CLUSTER_ID, Kafka, run_java
 from compat.networks import LOOPBACK, Host, Network
 from compat.processes import free_ports
 from tailrace.client.admin import Admin
@@ -88,6 +92,7 @@ class Cluster:
         *,
         kafkas: Collection[int],
         network: Network | None = None,
+        has_own_controller: bool = False,
     ) -> None:
         """`kafkas` are the brokers that are Kafka's; nodes are hosts of the network."""
         self.kafkas = kafkas
@@ -98,20 +103,23 @@ class Cluster:
         # All at once, for the machine may give the same one twice. The rest is for `prepare`.
         self._ports = iter(free_ports(len(self.hosts) + PREPARED_MAX))
         places = {each: f"{self.hosts[each].address}:{next(self._ports)}" for each in CONTROLLERS}
-        self._voters = ",".join(f"{each}@{place}" for each, place in places.items())
-        self._controllers_at = ",".join(places.values())
-        self.controllers = {
-            each: self._kafka(
-                each,
-                {
-                    "process.roles": "controller",
-                    "listeners": f"CONTROLLER://{place}",
-                    "advertised.listeners": f"CONTROLLER://{place}",
-                },
-                name="controller",
-            )
-            for each, place in places.items()
+        self.controllers_at = ",".join(places.values())
+        self._quorum = {
+            "controller.quorum.voters": ",".join(f"{each}@{at}" for each, at in places.items())
         }
+        if has_own_controller:
+            # Its log names the voters (KIP-853), and the settings only where to ask.
+            self._quorum = {
+                "controller.quorum.voters": "",
+                "controller.quorum.bootstrap.servers": self.controllers_at,
+            }
+        self.places = places
+        """HOST:PORT of each controller that there can be."""
+        self.controllers: dict[int, Node] = (
+            {CONTROLLERS[0]: self.our_controller()}
+            if has_own_controller
+            else {each: self.kafkas_controller(each) for each in CONTROLLERS}
+        )
         self.bootstrap_servers = ""
         """The addresses of all brokers that there were."""
         self.brokers: dict[int, Node] = {each: self._broker(each) for each in BROKERS}
@@ -142,7 +150,37 @@ class Cluster:
         Raises:
             FatalError: it failed.
         """
-        return self.controllers[CONTROLLERS[0]].run_tool(name, *arguments)
+        main_class = f"org.apache.kafka.tools.{name}"
+        return run_java(self._java, self._class_path, [main_class, *arguments])
+
+    def our_controller(self) -> OurController:
+        """One of ours in the place of the first controller, on the directory that is there."""
+        number = CONTROLLERS[0]
+        return OurController(
+            number,
+            self.directory / f"controller-{number}",
+            address=self.places[number],
+            cluster_id=CLUSTER_ID,
+            settings=_SETTINGS,
+            prefix=self.hosts[number].prefix,
+        )
+
+    def kafkas_controller(
+        self,
+        number: int,
+        *,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        format_options: Sequence[str] = (),
+    ) -> Kafka:
+        """One of Kafka's in a place, with more settings."""
+        address = f"CONTROLLER://{self.places[number]}"
+        own = {
+            "process.roles": "controller",
+            "listeners": address,
+            "advertised.listeners": address,
+            **settings,
+        }
+        return self._kafka(number, own, name="controller", format_options=format_options)
 
     def prepare(self, number: int) -> Node:
         """Make one more broker of ours, which does not run yet."""
@@ -246,23 +284,31 @@ class Cluster:
             number,
             self.directory / f"broker-{number}",
             address=place,
-            controllers=self._controllers_at,
+            controllers=self.controllers_at,
             settings=_SETTINGS,
             prefix=self.hosts[number].prefix,
         )
 
-    def _kafka(self, number: int, settings: Mapping[str, str], *, name: str) -> Kafka:
+    def _kafka(
+        self,
+        number: int,
+        settings: Mapping[str, str],
+        *,
+        name: str,
+        format_options: Sequence[str] = (),
+    ) -> Kafka:
         return Kafka(
             self._java,
             self._class_path,
             self.directory / f"{name}-{number}",
             settings={
                 **_SETTINGS,
+                **self._quorum,
                 **settings,
                 "node.id": str(number),
-                "controller.quorum.voters": self._voters,
                 "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             },
+            format_options=format_options,
             prefix=self.hosts[number].prefix,
         )
 

@@ -51,23 +51,23 @@ def check(report: Report, tools: Tools, directory: Path, *, kafkas: Collection[i
         stack.enter_context(cluster)
         servers = cluster.bootstrap_servers
         create_topics(servers, {each: {} for each in TOPICS}, partition_count=PARTITION_COUNT)
-        report.check("each broker leads partitions", [*_sync(cluster)])
+        report.check("each broker leads partitions", [*sync(cluster)])
         with Load(servers, has_kafka=bool(kafkas)) as load:
-            for absence in _absences(cluster):
+            for absence in absences(cluster):
                 began = time.monotonic()
-                faults = [*_survive(cluster, load, absence)]
+                faults = [*survive(cluster, load, absence)]
                 report.say(f"      {time.monotonic() - began:.1f} s")
                 report.check(f"clients go on where {absence.name}, and it comes back", faults)
-            _check_moves(report, cluster, load)
+            check_moves(report, cluster, load)
         for name, faults in load.faults().items():
             report.check(f"after all that {name}", faults)
         report.check(
-            "kafka-replica-verification finds no difference", [*_verification(cluster, tools)]
+            "kafka-replica-verification finds no difference", [*verification(cluster, tools)]
         )
         for each in cluster.brokers.values():
             each.stop()
-        report.check("the replicas of each partition are the same bytes", [*_unequal(cluster)])
-        report.check("every broker has the mark of its orderly stop", [*_unmarked(cluster)])
+        report.check("the replicas of each partition are the same bytes", [*unequal(cluster)])
+        report.check("every broker has the mark of its orderly stop", [*unmarked(cluster)])
 
 
 def check_clients(
@@ -110,7 +110,7 @@ class _Absence(NamedTuple):
     come_back: Callable[[], None]
 
 
-def _absences(cluster: Cluster) -> Iterator[_Absence]:
+def absences(cluster: Cluster) -> Iterator[_Absence]:
     """One after the other; the next one begins when the last is over."""
     for number, broker in cluster.brokers.items():
         kind = "Kafka's" if number in cluster.kafkas else "ours"
@@ -133,7 +133,7 @@ def _of_node(name: str, node: Node, host: Host) -> Iterator[_Absence]:
     yield _Absence(f"{name} stops in order", node.stop, node.start)
 
 
-def _survive(cluster: Cluster, load: Load, absence: _Absence) -> Iterator[str]:
+def survive(cluster: Cluster, load: Load, absence: _Absence) -> Iterator[str]:
     """Have a node leave and come back; what the load and the replicas lack."""
     yield from load.wait_for_more()
     absence.leave()
@@ -143,17 +143,17 @@ def _survive(cluster: Cluster, load: Load, absence: _Absence) -> Iterator[str]:
     finally:
         absence.come_back()
     yield from load.wait_for_more()
-    yield from _sync(cluster)
+    yield from sync(cluster)
 
 
-def _sync(cluster: Cluster) -> Iterator[str]:
+def sync(cluster: Cluster) -> Iterator[str]:
     yield from cluster.wait_until_in_sync()
     leaders = {each.leader for each in cluster.partitions(TOPICS).values()}
     if leaders != set(BROKERS):
         yield f"leaders are {sorted(leaders)}"
 
 
-def _check_moves(report: Report, cluster: Cluster, load: Load) -> None:
+def check_moves(report: Report, cluster: Cluster, load: Load) -> None:
     """Add a broker, have it replace another for all partitions, move them back, retire it."""
     before = {name: each.replicas for name, each in cluster.partitions(TOPICS).items()}
     moved = {
@@ -178,7 +178,7 @@ def _check_moves(report: Report, cluster: Cluster, load: Load) -> None:
 
         cluster.wait("the retired broker is gone", is_gone)
     del cluster.brokers[ADDED]
-    report.check("a retired broker is not missed", [*load.wait_for_more(), *_sync(cluster)])
+    report.check("a retired broker is not missed", [*load.wait_for_more(), *sync(cluster)])
 
 
 def _moved(cluster: Cluster, target: Mapping[TopicPartition, Sequence[int]]) -> Iterator[str]:
@@ -197,7 +197,7 @@ def _moved(cluster: Cluster, target: Mapping[TopicPartition, Sequence[int]]) -> 
             yield f"{name} has {each.replicas}"
 
 
-def _verification(cluster: Cluster, tools: Tools) -> Iterator[str]:
+def verification(cluster: Cluster, tools: Tools) -> Iterator[str]:
     """Differences that Kafka's own tool finds; it compares the replicas, record for record."""
     tool = "org.apache.kafka.tools.ReplicaVerificationTool"
     from_the_start = ("--time", "-2")
@@ -227,7 +227,7 @@ def _verification(cluster: Cluster, tools: Tools) -> Iterator[str]:
         yield reports[-1]
 
 
-def _unequal(cluster: Cluster) -> Iterator[str]:
+def unequal(cluster: Cluster) -> Iterator[str]:
     logs: dict[str, dict[int, bytes]] = {}
     for number, broker in cluster.brokers.items():
         for topic in TOPICS:
@@ -244,7 +244,7 @@ def _unequal(cluster: Cluster) -> Iterator[str]:
             yield f"{name}: {', '.join(sizes)}"
 
 
-def _unmarked(cluster: Cluster) -> Iterator[str]:
+def unmarked(cluster: Cluster) -> Iterator[str]:
     for number, broker in cluster.brokers.items():
         mark = broker.logs / ".kafka_cleanshutdown"
         if not mark.exists() or json.loads(mark.read_text())["brokerEpoch"] < 0:

@@ -58,6 +58,7 @@ from compat import (
     old_metadata,
     others,
     our_controller,
+    own_controller,
     partition_changes,
     placing,
     plain_answers,
@@ -260,11 +261,18 @@ def check_migration(report: Report, tools: Tools, directory: Path) -> None:
     migrating.check(report, tools, directory / "migrating")
 
 
+def check_own_controller(report: Report, tools: Tools, directory: Path) -> None:
+    """Check brokers of both kinds whose controller is ours."""
+    report.section("A broker of Tailrace and two of Kafka, and the controller of Tailrace")
+    own_controller.check(report, tools, directory / "own-controller")
+
+
 PARTS: Mapping[str, Callable[[Report, Tools, Path], None]] = {
     "nodes": check_nodes,
     "clusters": check_clusters,
     "cluster-clients": check_cluster_clients,
     "cluster-commands": check_cluster_commands,
+    "own-controller": check_own_controller,
     "migration": check_migration,
 }
 """All checks; a part needs nothing of another.
