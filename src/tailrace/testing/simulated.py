@@ -326,7 +326,7 @@ class SimulatedCluster:
         assert self._node is not None, "the controller has never started"
         found = frozenset(self.state(name).isr)
         # A decision that no device has yet may be gone after a crash, or be there.
-        return found & frozenset(_partition(self._node._state.image, name).isr)
+        return found & frozenset(_partition(self._node.decided, name).isr)
 
     def partition(self, broker_id: int, name: TopicPartition) -> Partition | None:
         """A replica, if its broker runs and has it."""

@@ -272,6 +272,11 @@ class ControllerNode:
         return self._writer.image
 
     @property
+    def decided(self) -> MetadataImage:
+        """The state with all decisions, of which a crash may take those that are not in `image`."""
+        return self._state.image
+
+    @property
     def watermark(self) -> int:
         """The offset after the last record on the device."""
         return self._writer.watermark
