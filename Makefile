@@ -47,11 +47,12 @@ notebook: ## Run examples/flights.ipynb and write its outputs anew
 	@# What the JVM writes on stderr (that Spark uses incubator modules) is no output of the notebook.
 	@.venv-notebook/bin/python -c "import nbformat; name = 'examples/flights.ipynb'; book = nbformat.read(name, 4); [cell.update(outputs=[each for each in cell.outputs if each.get('name') != 'stderr']) for cell in book.cells if cell.cell_type == 'code']; nbformat.write(book, name)"
 
-# Processes of pytest that are given whole files, in their order; tests/conftest.py says how.
-TWO := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+# Processes of pytest that are given whole files, in their order; tests/conftest.py says how. One of
+# the three of `make test` waits most of its time, so that they have two cores at work.
+SHARED := --dist=loadfile --no-loadscope-reorder --numprocesses
 
 test: setup ## The tests for every change; five minutes on two cores
-	@$(BIN)/python -m pytest $(addprefix --ignore=tests/,devices kerberos test_docs.py test_tidy.py) -m "not slow and (not spark or smoke)" $(TWO)
+	@$(BIN)/python -m pytest $(addprefix --ignore=tests/,devices kerberos test_docs.py test_tidy.py) -m "not slow and (not spark or smoke)" $(SHARED)=3
 
 test-spark: $(if $(PYSPARK),,setup) ## The tests on Spark and kills of its processes; PYSPARK=4.0.5: with another PySpark
 ifdef PYSPARK
@@ -61,7 +62,7 @@ ifdef PYSPARK
 	@$(PYSPARK_VENV)/bin/python -m pip install -q --disable-pip-version-check -c $(PYSPARK_VENV)/constraints.txt 'pyspark==$(PYSPARK)' -e '.[dev]'
 	@$(PYSPARK_VENV)/bin/python -m pytest tests/spark tests/unit/spark tests/kills/test_first_rows.py
 else
-	@$(BIN)/python -m pytest tests/spark tests/unit/spark tests/unit/demo tests/kills -m "spark and not slow" --timeout=600 $(TWO)
+	@$(BIN)/python -m pytest tests/spark tests/unit/spark tests/unit/demo tests/kills -m "spark and not slow" --timeout=600 $(SHARED)=2
 endif
 
 check: setup ## Format, lint, types, import contracts, tidiness, documents

@@ -38,6 +38,9 @@ OWN_JVMS = ("test_install", "test_notebook", "test_worker_python")
 KILLS = "tests/kills/"
 """Tests that share the drivers of a process, which are processes of their own."""
 
+WAITING = ("spark", "kills", "tests/spark/", "tests/wire/", "tests/chaos/", "tests/smoke/")
+"""Where units of work begin that wait for sockets, processes and JVMs more than they compute."""
+
 ELSEWHERE = {
     "tests/devices": "make devices",
     "tests/kerberos": "make kerberos",
@@ -78,7 +81,8 @@ class FilesAndSpark(LoadFileScheduling):  # type: ignore[misc]
 
     Not single tests, as `--dist=worksteal` does: brokers, clusters and folders of a file are made
     once for each process that has a test of it. One process has all that use the Spark session,
-    since a JVM takes long to start and to become quick, and one has all kills.
+    since a JVM takes long to start and to become quick, and one has all kills. The first process
+    has the tests that wait, and the others compute beside it until there is nothing else left.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -86,6 +90,13 @@ class FilesAndSpark(LoadFileScheduling):  # type: ignore[misc]
             return "kills"
         file = str(super()._split_scope(nodeid))
         return "spark" if file.startswith(SPARK) and Path(file).stem not in OWN_JVMS else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if node is not self.nodes[0]:
+            computing = (unit for unit in self.workqueue if not unit.startswith(WAITING))
+            if (unit := next(computing, None)) is not None:
+                self.workqueue.move_to_end(unit, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAndSpark:
