@@ -39,7 +39,7 @@ KILLS = "tests/kills/"
 """Tests that share the drivers of a process, which are processes of their own."""
 
 WAITING = ("spark", "kills", "tests/spark/", "tests/wire/", "tests/chaos/", "tests/smoke/")
-"""Where units of work begin that wait for sockets, processes and JVMs more than they compute."""
+"""Beginnings of units that wait for sockets, processes and JVMs more than they compute."""
 
 ELSEWHERE = {
     "tests/devices": "make devices",
