@@ -65,6 +65,7 @@ from tailrace.cluster.topic_rules import (
 from tailrace.errors import StorageError
 from tailrace.model import ProducerId, TopicPartition
 from tailrace.runtime.coalescing import Coalesced
+from tailrace.runtime.ids import random_uuid
 from tailrace.storage.config import log_config
 from tailrace.values import replace
 
@@ -110,7 +111,7 @@ class Controller(ClusterState):
 
     def new_id(self) -> uuid.UUID:
         """A random id (version 4), never zero."""
-        return uuid.UUID(int=self._chance.getrandbits(128), version=4)
+        return random_uuid(self._chance)
 
     @property
     def metadata(self) -> MetadataImage:

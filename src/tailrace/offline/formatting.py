@@ -10,7 +10,6 @@ unformatted, and the next attempt writes its files again. Quorums have static vo
 """
 
 import random
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 
 from tailrace.cluster.bootstrap import FILE as BOOTSTRAP
@@ -31,6 +30,7 @@ from tailrace.offline.cat import readable
 from tailrace.offline.metadata_state import END, NoMetadataError, damage_text, metadata_state
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import Files
+from tailrace.runtime.ids import random_uuid
 from tailrace.storage import names
 from tailrace.storage.checkpoints import parse_topic_id
 from tailrace.storage.directories import (
@@ -195,7 +195,7 @@ def _node(
 
 def _random_id(chance: random.Random) -> str:
     # Of version 4, as those that Kafka's own tool makes.
-    return id_text(uuid.UUID(int=chance.getrandbits(128), version=4))
+    return id_text(random_uuid(chance))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

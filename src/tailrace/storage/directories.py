@@ -28,6 +28,7 @@ from tailrace.config.sources import read_properties
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.runtime.files import FileCutError, Files, HeldHereError, Lock
+from tailrace.runtime.ids import random_uuid
 from tailrace.storage import names
 from tailrace.storage.checkpoints import (
     format_topic_id,
@@ -252,7 +253,7 @@ def open_log_directories(
                     files,
                     path,
                     node_id=node_id,
-                    new_id=uuid.UUID(int=chance.getrandbits(128), version=4),
+                    new_id=random_uuid(chance),
                     cluster_id=cluster_id,
                 )
             except UnusableDirectoryError as error:

@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
-from uuid import UUID
 
 from tailrace.broker.following import Following
 from tailrace.broker.kraft.directory_reports import DirectoryReports
@@ -33,6 +32,7 @@ from tailrace.errors import StorageError
 from tailrace.model import TopicPartition
 from tailrace.replication.partition import Partition
 from tailrace.replication.replicas import Replicas
+from tailrace.runtime.ids import random_uuid
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.system import Runtime
 from tailrace.storage.config import LogConfig
@@ -127,7 +127,8 @@ class Applying:
         broker.following.stop(changes.removed)
         homes = [broker.logs.directory_of(name) for name in changes.removed]
         rests = [
-            broker.replicas.close(name, unique_id=self._new_id().hex) for name in changes.removed
+            broker.replicas.close(name, unique_id=random_uuid(self._runtime.chance).hex)
+            for name in changes.removed
         ]
         shown = cluster.image
         cluster.publish(image, change, offset=offset)
@@ -232,9 +233,6 @@ class Applying:
         # That a directory has failed, heartbeats say; nothing is placed in it after that.
         if assigned != directory and home.failure is None:
             broker.reports.assign(name, topic.topic_id, directory)
-
-    def _new_id(self) -> UUID:
-        return UUID(int=self._runtime.chance.getrandbits(128), version=4)
 
 
 def _gone(before: ClusterImage, after: ClusterImage, change: ImageChange) -> list[Topic]:

@@ -59,6 +59,7 @@ from tailrace.replication.leadership import IsrChange, Rejection
 from tailrace.replication.partition import ClusterView, Partition
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.clock import elapsed_ms
+from tailrace.runtime.ids import random_uuid
 from tailrace.runtime.system import Runtime
 from tailrace.server.dispatch import Dispatch
 from tailrace.storage.directories import unusable
@@ -364,7 +365,7 @@ class Membership:
     # -- while it runs ------------------------------------------------------------------------
 
     def new_id(self) -> UUID:
-        return UUID(int=self._runtime.chance.getrandbits(128), version=4)
+        return random_uuid(self._runtime.chance)
 
     def wrap(self, dispatch: Dispatch) -> Dispatch:
         return self._forwarding.wrap(dispatch)

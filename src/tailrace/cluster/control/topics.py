@@ -49,6 +49,7 @@ from tailrace.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from tailrace.runtime.ids import random_uuid
 
 _DEFAULT: Final = -1
 _NO_ID: Final = UUID(int=0)
@@ -118,7 +119,7 @@ def _creation(
 
     configs = _configs(state, wanted)
     assignments = _manual(state, wanted) if wanted.assignments else _placed(state, wanted)
-    topic_id = UUID(int=state.chance.getrandbits(128), version=4)
+    topic_id = random_uuid(state.chance)
     owner = ConfigResource(ResourceType.TOPIC, wanted.name)
     records = [
         RecordToWrite(TopicRecord(name=wanted.name, topic_id=topic_id), 0),

@@ -8,7 +8,6 @@
 """
 
 import asyncio
-import uuid
 from functools import partial
 from typing import Final
 
@@ -35,6 +34,7 @@ from tailrace.protocol.messages.leave_group import (
 )
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tailrace.protocol.records import GroupMetadataValue
+from tailrace.runtime.ids import random_uuid
 from tailrace.values import dataclass
 
 KNOWN_ID_SINCE: Final = 4
@@ -400,7 +400,7 @@ class ClassicGroups:
         )
 
     def _new_id(self, stem: str) -> str:
-        return f"{stem}-{uuid.UUID(int=self._groups.chance.getrandbits(128), version=4)}"
+        return f"{stem}-{random_uuid(self._groups.chance)}"
 
 
 def left(going: MemberIdentity, code: ErrorCode) -> MemberResponse:

@@ -9,7 +9,6 @@ Invariant: an id has one group, of one protocol.
 
 import base64
 import random
-import uuid
 from collections import Counter
 from collections.abc import Callable
 
@@ -21,6 +20,7 @@ from tailrace.coordinator.groups.settings import ConsumerSettings, GroupSettings
 from tailrace.coordinator.groups.topics import Topics
 from tailrace.coordinator.machine import Propose
 from tailrace.coordinator.statistics import GroupCounts
+from tailrace.runtime.ids import random_uuid
 from tailrace.values import dataclass, field
 
 
@@ -54,7 +54,7 @@ class Groups:
     def new_member_id(self) -> str:
         """A UUID as Kafka prints it."""
         while True:
-            made = uuid.UUID(int=self.chance.getrandbits(128), version=4)
+            made = random_uuid(self.chance)
             text = base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
             # Kafka's tools would take one that begins with a dash for an option.
             if not text.startswith("-"):
