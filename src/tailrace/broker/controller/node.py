@@ -37,6 +37,7 @@ from tailrace.broker.controller.log_answers import (
     quorum_answer,
     snapshot_answer,
 )
+from tailrace.broker.controller.log_lines import log_changes
 from tailrace.broker.controller.log_writer import LogWriter, NotWrittenError
 from tailrace.broker.kraft.refusals import refusal
 from tailrace.cluster.bootstrap import first_image
@@ -211,6 +212,7 @@ class ControllerNode:
         self._log = log = await self._runtime.threads.run(self._open_log)
         self._writer = LogWriter(log, self._runtime.threads, failed=self._device_failed)
         self._writer.on_written = self._written
+        self._logged = log.image
         self._state.kraft_version = log.kraft_version
         self._state.begin(log.image, next_offset=log.end_offset, now_ms=self._now_ms)
         self._server.start()
@@ -438,6 +440,9 @@ class ControllerNode:
             self._writer.put(batch, end_offset=state.next_offset, image=state.image, change=change)
 
     def _written(self, image: MetadataImage, change: ImageChange, end_offset: int) -> None:
+        # Not when it is decided: a device that fails now takes the decision back.
+        log_changes(self._logged, image, change)
+        self._logged = image
         for callback in self.on_written:
             callback(image, change, end_offset)
 
@@ -471,7 +476,15 @@ class ControllerNode:
         # Each in a state that has the one before: else one could be elected leader of the other's
         # partitions. All that are due now, or the last would lead for a while longer.
         while (records := fence_stale(self._state, now_ms=self._now_ms)) is not None:
+            before = self._state.image.brokers
             self._append(records)
+            for broker_id, broker in self._state.image.brokers.items():
+                if broker.fenced and not before[broker_id].fenced:
+                    logger.warning(
+                        "broker_session_ended broker=%d session_ms=%d next=%s",
+                        broker_id, self._config.control.session_timeout_ms,
+                        "others lead its partitions; see whether it runs and reaches this node",
+                    )  # fmt: skip
 
     def _every(self, seconds: float, work: Callable[[], None]) -> None:
         async def run() -> None:
