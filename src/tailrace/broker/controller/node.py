@@ -213,6 +213,7 @@ class ControllerNode:
         self._writer = LogWriter(log, self._runtime.threads, failed=self._device_failed)
         self._writer.on_written = self._written
         self._logged = log.image
+        self._looked_ms = self._now_ms
         self._state.kraft_version = log.kraft_version
         self._state.begin(log.image, next_offset=log.end_offset, now_ms=self._now_ms)
         self._server.start()
@@ -473,6 +474,7 @@ class ControllerNode:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _fence_stale(self) -> None:
+        self._forgive_pause()
         # Each in a state that has the one before: else one could be elected leader of the other's
         # partitions. All that are due now, or the last would lead for a while longer.
         while (records := fence_stale(self._state, now_ms=self._now_ms)) is not None:
@@ -485,6 +487,18 @@ class ControllerNode:
                         broker_id, self._config.control.session_timeout_ms,
                         "others lead its partitions; see whether it runs and reaches this node",
                     )  # fmt: skip
+
+    def _forgive_pause(self) -> None:
+        # This process or its machine was stopped: heartbeats of that time may be in the sockets.
+        # Without this all brokers would be fenced at once, and each partition lose its leader.
+        now_ms = self._now_ms
+        pause_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        if pause_ms > self._config.control.session_timeout_ms // 2:
+            logger.warning(
+                "controller_paused for_ms=%d consequence=%s", pause_ms,
+                "brokers were not heard meanwhile, and keep their sessions for as long",
+            )  # fmt: skip
+            self._state.heartbeats.prolong(pause_ms)
 
     def _every(self, seconds: float, work: Callable[[], None]) -> None:
         async def run() -> None:

@@ -136,3 +136,21 @@ async def test_a_broker_of_many_partitions_has_few_lines(
         assert len(lines) == 3
         named = ",".join(f"t-{each}:2>1" for each in range(NAMED_MAX))
         assert lines[-1] == f"leaders_elected partitions=40 named={named},..."
+
+
+async def test_a_controller_that_was_paused_fences_nobody(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Heartbeats could not reach it meanwhile; a broker that stays silent is fenced later."""
+    async with own_cluster(outside, 1, 2) as cluster:
+        await cluster.add_topic(replicas=(1, 2))
+        epoch = cluster.state().leader_epoch
+        said(caplog)
+        outside.clock.pause(30)
+        await outside.pass_time(8)
+        [line] = said(caplog)
+        assert re.match(r"controller_paused for_ms=3\d{4} ", line)
+        assert cluster.state().leader_epoch == epoch
+        cluster.kill(2)
+        await outside.pass_time(11)
+        assert cluster.image.brokers[2].fenced
