@@ -403,6 +403,11 @@ class ControllerNode:
         )
         # One batch: a crash leaves all of the beginning, or none of it.
         log.append(list(snapshot_records(first)))
+        logger.info(
+            "cluster_created cluster=%s next=%s", self.cluster_id,
+            "start its brokers; if there are brokers of an older cluster, this controller has lost "
+            "its directory, and needs their cluster id and a copy of __cluster_metadata-0 of one",
+        )  # fmt: skip
 
     def _close_log(self) -> None:
         assert self._log is not None, "it has started"

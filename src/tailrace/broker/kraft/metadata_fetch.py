@@ -12,11 +12,11 @@ from then on. All that touches files or decodes records is done on a thread, one
 
 What a controller answers is not trusted: damage and contradictions change nothing, are logged, and
 are asked again after a pause, of another server. Four things end `run` instead, since going on
-would not help, or would be wrong: another cluster's id, committed records that the quorum has lost,
-a device that fails, and a committed record that cannot be applied. After the last one Kafka's
-brokers go on without the record once they have loaded the log, and fail at their next start. Here
-the broker ends at once, with the sentence: with a partition or a rule of access missing it would
-serve what it must not, and the controller sees it as alive.
+would not help, or would be wrong: another cluster's id before the first image, committed records
+that the quorum has lost, a device that fails, and a committed record that cannot be applied. After
+the last one Kafka's brokers go on without the record once they have loaded the log, and fail at
+their next start. Here the broker ends at once, with the sentence: with a partition or a rule of
+access missing it would serve what it must not, and the controller sees it as alive.
 
 Invariant: each image that is published is the replay of all records up to its offset, and offsets
 only grow.
@@ -214,7 +214,8 @@ class MetadataFetch:
         """Follow the log until cancelled; a step on a thread is waited for then.
 
         Raises:
-            OtherClusterError, DivergedError: the quorum is not the one that this node has followed.
+            OtherClusterError: the first controllers that answer are of another cluster.
+            DivergedError: the quorum is not the one that this node has followed.
             MetadataFaultError, UnknownRecordError, UnsupportedCodecError, DirectoryError: a
                 committed record, or the level of a feature, cannot be applied.
             CorruptionError: the device has damaged the log; the next start drops what is damaged.
@@ -228,6 +229,12 @@ class MetadataFetch:
                 await self._ask(node)
             except DivergedError:
                 raise
+            except OtherClusterError as error:
+                # A broker that serves has the right files. Who answers there is a controller with
+                # an empty directory, or an address that was given away: records are served on.
+                if not self.caught_up.is_set():
+                    raise
+                await self._pause(node, error)
             except _ASK_AGAIN as error:
                 await self._pause(node, error)
             except OSError as error:
@@ -370,7 +377,8 @@ class MetadataFetch:
             raise OtherClusterError(
                 f"{about}: its cluster has another id than {self._observer.cluster_id}, which "
                 "meta.properties of this broker has; correct controller.quorum.bootstrap.servers, "
-                "or format this broker for that cluster; nothing was changed"
+                "or format this broker for that cluster; a controller that has lost its disk needs "
+                "this id and a copy of __cluster_metadata-0 of a broker; nothing was changed"
             )
         if code:
             raise RemoteRetriableError(code, about=about)
@@ -396,7 +404,8 @@ class MetadataFetch:
             if code and code not in _MOVED:
                 raise RemoteRetriableError(code, about=f"Fetch of the metadata log from {node}")
             raise RefusedAnswerError(
-                f"{node} knows epoch {epoch} of the quorum, and {log.epoch} has begun"
+                f"{node} knows epoch {epoch} of the quorum, and {log.epoch} has begun; if it stays "
+                "so, its log was restored from an older copy"
             )
         # `quorum-state` would keep it, and the next start would take this node for a voter.
         if leader_id == self._observer.node_id:

@@ -1,0 +1,53 @@
+"""A controller of our own whose disk was lost: brokers serve on, and a copy of theirs heals it."""
+
+import pytest
+
+from tailrace.broker.controller.node import ControllerNode
+from tailrace.testing import MemoryFiles, Outside
+from tests.unit.broker.brokers import batch, produce
+from tests.unit.broker.controller.own_clusters import CONTROLLER, OwnCluster, own_cluster
+
+FOLDER = "data/__cluster_metadata-0"
+
+
+def copied(source: MemoryFiles, *, folder: str, onto: MemoryFiles) -> None:
+    """Copy the files of a folder to another disk."""
+    if not onto.is_directory(folder):
+        onto.make_directory(folder)
+    for name in source.list(folder):
+        path = f"{folder}/{name}"
+        if not source.is_directory(path):
+            onto.open(path, create=True).write(0, source.content(path))
+
+
+async def restart_on(cluster: OwnCluster, disk: MemoryFiles) -> ControllerNode:
+    """Have the controller killed, and another one on this disk."""
+    cluster.kill_controller()
+    cluster.disks[CONTROLLER] = disk
+    await cluster.start_controller()
+    return cluster.controller.node
+
+
+async def test_a_controller_with_an_empty_directory_ends_no_broker(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is a new cluster, which the log of each broker says once; records are served meanwhile."""
+    async with own_cluster(outside, 1, 2) as cluster:
+        await cluster.add_topic(replicas=(1, 2))
+        await outside.pass_time(2)
+        cluster_id = cluster.controller.cluster_id
+        lost = await restart_on(cluster, MemoryFiles())
+        assert lost.cluster_id != cluster_id
+        await outside.pass_time(20)
+        assert caplog.text.count("its cluster has another id") == 2
+        assert (await produce(cluster.peer(1), "t", batch(b"one"))).error_code == 0
+        healed = MemoryFiles()
+        healed.make_directory("data")
+        healed.open("data/meta.properties", create=True).write(
+            0, f"version=1\ncluster.id={cluster_id}\nnode.id={CONTROLLER}\n".encode()
+        )
+        copied(cluster.disks[1], folder=FOLDER, onto=healed)
+        node = await restart_on(cluster, healed)
+        assert node.cluster_id == cluster_id
+        await cluster.add_topic("u", replicas=(2, 1))
+        assert not cluster.image.brokers[1].fenced
