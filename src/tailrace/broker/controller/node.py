@@ -111,6 +111,10 @@ OBSERVER_MS: Final = 300_000
 """Time for which an observer is remembered that fetches no more, as in Kafka."""
 FENCINGS_PER_SESSION: Final = 8
 """Looks for brokers without heartbeats in the time of a session, as in Kafka."""
+EPOCH_STEP_MAX: Final = 1000
+"""Largest difference of the epochs of two starts. At random: an older copy of the log that is
+restored would begin the same next epoch as the log that was lost, and brokers, which compare
+epochs and offsets, would take one for the continuation of the other."""
 TIDY_S: Final = 1.0
 REMOVE_S: Final = 60.0
 _CONTROLLERS: Final = 2
@@ -394,7 +398,7 @@ class ControllerNode:
                 f"{path}/records-lost to continue without them"
             )
         if log.image.features:
-            log.lead()
+            log.lead(step=self._runtime.chance.randint(1, EPOCH_STEP_MAX))
             return
         first = first_image(
             self._runtime.files,

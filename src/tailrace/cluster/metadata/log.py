@@ -96,10 +96,11 @@ class MetadataLog:
         """The offset after the last record, all of which are on the device."""
         return self._log.end_offset
 
-    def lead(self) -> None:
-        """Begin the next epoch with this node as leader; it is on the device on return.
+    def lead(self, *, step: int = 1) -> None:
+        """Begin a later epoch with this node as leader; it is on the device on return.
 
-        A transaction of metadata that is open is aborted.
+        The epoch is `step` above the last one that is known here. A transaction of metadata that is
+        open is aborted.
 
         Raises:
             OSError: the device refuses.
@@ -107,7 +108,7 @@ class MetadataLog:
         files, path, node_id = self._folder.files, self._folder.path, self._node_id
         # Above each epoch that the log or the file has: Kafka never goes back to an older one.
         before = read_quorum_state(files, path)
-        self._epoch = 1 + max(self._replay.epoch, 0 if before is None else before.epoch)
+        self._epoch = step + max(self._replay.epoch, 0 if before is None else before.epoch)
         in_settings = (node_id,) if self._replay.kraft_version == 0 else None
         # The file before the batch, as in Kafka (KIP-595): after a crash in between the epoch is
         # used up, and never has two leaders' batches.

@@ -1,8 +1,11 @@
 """A controller of our own whose disk was lost: brokers serve on, and a copy of theirs heals it."""
 
+import asyncio
+
 import pytest
 
 from tailrace.broker.controller.node import ControllerNode
+from tailrace.errors import TailraceError
 from tailrace.testing import MemoryFiles, Outside
 from tests.unit.broker.brokers import batch, produce
 from tests.unit.broker.controller.own_clusters import CONTROLLER, OwnCluster, own_cluster
@@ -18,6 +21,14 @@ def copied(source: MemoryFiles, *, folder: str, onto: MemoryFiles) -> None:
         path = f"{folder}/{name}"
         if not source.is_directory(path):
             onto.open(path, create=True).write(0, source.content(path))
+
+
+def backup(disk: MemoryFiles) -> MemoryFiles:
+    """A copy of a disk of a controller."""
+    found = MemoryFiles()
+    copied(disk, folder="data", onto=found)
+    copied(disk, folder=FOLDER, onto=found)
+    return found
 
 
 async def restart_on(cluster: OwnCluster, disk: MemoryFiles) -> ControllerNode:
@@ -51,3 +62,28 @@ async def test_a_controller_with_an_empty_directory_ends_no_broker(
         assert node.cluster_id == cluster_id
         await cluster.add_topic("u", replicas=(2, 1))
         assert not cluster.image.brokers[1].fenced
+
+
+async def test_an_older_copy_is_refused_by_a_broker_that_starts_later(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also after it has grown past what the broker has: its epoch is one of its own."""
+    async with own_cluster(outside, 1) as cluster:
+        await cluster.add_topic(replicas=(1,))
+        await cluster.add_topic("u", replicas=(1,))
+        await outside.pass_time(1)
+        older = backup(cluster.disks[CONTROLLER])
+        cluster.kill_controller()
+        await cluster.start_controller()
+        await cluster.add_topic("v", replicas=(1,))
+        await outside.pass_time(1)
+        end = cluster.controller.node.watermark
+        cluster.kill(1)
+        node = await restart_on(cluster, older)
+        await cluster.until(lambda image: image.brokers[1].fenced)
+        assert node.watermark > end
+        broker_end = cluster.disks[1].content(f"{FOLDER}/{0:020}.log")
+        with pytest.raises((TailraceError, TimeoutError)):
+            await asyncio.wait_for(cluster.start(1), timeout=120)
+        assert "older copy" in caplog.text
+        assert cluster.disks[1].content(f"{FOLDER}/{0:020}.log") == broker_end

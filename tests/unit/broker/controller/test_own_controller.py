@@ -122,7 +122,7 @@ async def test_all_that_was_decided_is_there_after_a_kill(outside: Outside) -> N
         cluster.kill_controller()
         assert (await produce(cluster.peer(1), "t", batch(b"one"))).error_code == 0
         await cluster.start_controller()
-        assert cluster.controller.node.epoch == epoch + 1
+        assert cluster.controller.node.epoch > epoch
         assert cluster.image.topics == before.topics
         assert cluster.image.brokers == before.brokers
         await cluster.add_topic("u", replicas=(3, 1))
