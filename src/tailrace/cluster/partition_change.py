@@ -69,6 +69,8 @@ class Wanted:
     election: Election = Election.ONLINE
     unclean: frozenset[int] = frozenset()
     """Brokers that did not shut down cleanly, and may lack records since."""
+    emptied: int | None = None
+    """A broker that has lost the log directory of its replica, and begins with an empty one."""
 
 
 def change_partition(
@@ -98,7 +100,11 @@ class _Change:
             **(wanted.directories or {}),
         }
         self._was_eligible = state.eligible_leader_replicas or ()
-        self._last_known = state.last_known_elr or ()
+        # Beyond Kafka 4.3, whose controller elects it all the same: the others would cut all that
+        # they have.
+        self._last_known = tuple(
+            each for each in state.last_known_elr or () if each != wanted.emptied
+        )
         self._eligible = self._was_eligible
         self._insync_min = insync_min
 
@@ -202,6 +208,8 @@ class _Change:
     def _note_last_known(self, changes: dict[str, Any]) -> None:
         if not self._rules.has_elr:
             return
+        if self._last_known != (self._state.last_known_elr or ()):
+            changes["last_known_elr"] = self._last_known
         leader = changes.get("leader")
         if leader is None:
             return

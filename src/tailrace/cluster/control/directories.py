@@ -6,13 +6,20 @@ heartbeat, cordoned    directories that get no new replicas (KIP-1066)
 """
 
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tailrace.cluster.control.leaders import directory_failure, leader_changes
-from tailrace.cluster.control.state import ControlState, Decision, RefusedError
+from tailrace.cluster.control.state import (
+    LOST,
+    RESERVED_DIRECTORIES,
+    ControlState,
+    Decision,
+    RefusedError,
+)
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.partition_change import Wanted
-from tailrace.cluster.records import registration_change
+from tailrace.cluster.records import UNASSIGNED, registration_change
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -22,11 +29,15 @@ from tailrace.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsResponseTopicData,
 )
 
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records import PartitionRecord
+
 
 def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest) -> Decision:
     """Note in which log directories of a broker some of its replicas are.
 
-    A replica in a directory that is not online is lost: it leaves the ISR.
+    A replica in a directory that is not online is lost: it leaves the ISR. One whose directory is
+    gone is empty: where it was the last leader, it is not elected for that.
 
     Raises:
         RefusedError: UNSUPPORTED_VERSION: the cluster is at a level without directories;
@@ -57,7 +68,11 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
                 elif broker_id not in partition.replicas:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 else:
-                    wanted = Wanted(directories={broker_id: directory.id})
+                    is_new = _is_lost(state, partition, broker_id)
+                    wanted = Wanted(
+                        directories={broker_id: directory.id},
+                        emptied=broker_id if is_new else None,
+                    )
                     record = state.change(topic, partition, wanted)
                     if record is not None:
                         records.append(record)
@@ -82,6 +97,16 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
         throttle_time_ms=0, error_code=ErrorCode.NONE, directories=tuple(directories)
     )
     return Decision(records, answer)
+
+
+def _is_lost(state: ControlState, partition: "PartitionRecord", broker_id: int) -> bool:
+    """Whether a broker no longer has the directory in which its replica was."""
+    own = dict(zip(partition.replicas, partition.directories, strict=False))
+    directory = own.get(broker_id, UNASSIGNED)
+    return directory == LOST or (
+        directory.int >= RESERVED_DIRECTORIES
+        and directory not in state.image.brokers[broker_id].log_dirs
+    )
 
 
 def offline_records(

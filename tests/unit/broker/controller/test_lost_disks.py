@@ -6,6 +6,12 @@ import pytest
 
 from tailrace.broker.controller.node import ControllerNode
 from tailrace.errors import TailraceError
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
 from tailrace.testing import MemoryFiles, Outside
 from tests.unit.broker.brokers import batch, produce
 from tests.unit.broker.controller.own_clusters import CONTROLLER, OwnCluster, own_cluster
@@ -87,3 +93,31 @@ async def test_an_older_copy_is_refused_by_a_broker_that_starts_later(
             await asyncio.wait_for(cluster.start(1), timeout=120)
         assert "older copy" in caplog.text
         assert cluster.disks[1].content(f"{FOLDER}/{0:020}.log") == broker_end
+
+
+async def test_the_last_leader_that_lost_its_disk_is_not_elected(outside: Outside) -> None:
+    """The records are on the others, which were killed before it: an operator chooses one."""
+    settings = {"min.insync.replicas": "2"}
+    async with own_cluster(outside, 1, 2, 3, settings=settings) as cluster:
+        await cluster.add_topic()
+        assert (await produce(cluster.peer(1), "t", batch(b"one"))).error_code == 0
+        for each in (2, 3, 1):
+            cluster.kill(each)
+            await cluster.until(lambda image, each=each: image.brokers[each].fenced)  # type: ignore[misc]
+        cluster.disks[1] = MemoryFiles()
+        for each in (1, 3, 2):
+            await cluster.start(each)
+        await outside.pass_time(30)
+        assert cluster.state().leader == -1
+        cluster.kill(1)
+        await cluster.until(lambda image: image.brokers[1].fenced)
+        asked = ElectLeadersRequest(
+            election_type=1,
+            topic_partitions=(TopicPartitions(topic="t", partitions=(0,)),),
+            timeout_ms=1000,
+        )
+        await cluster.peer(2).ask(ApiKey.ELECT_LEADERS, asked, ElectLeadersResponse)
+        assert cluster.state().leader in (2, 3)
+        await cluster.start(1)
+        await cluster.until(lambda _: set(cluster.state().isr) == {1, 2, 3})
+        assert cluster.end(1) == 1
