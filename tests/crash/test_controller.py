@@ -11,6 +11,7 @@ from uuid import UUID
 
 from tailrace.broker.config import broker_config
 from tailrace.broker.controller.start import RunningController, start_controller
+from tailrace.offline.metadata_state import END, metadata_state
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.broker_heartbeat import (
@@ -33,11 +34,11 @@ from tests.crash.workloads import crash_all_ways
 from tests.steps import Steps
 
 PORT = 19_093
+LOG = "data/__cluster_metadata-0"
 SETTINGS = {
     "process.roles": "controller",
     "node.id": "100",
     "controller.listener.names": "CONTROLLER",
-    "listeners": f"CONTROLLER://memory:{PORT}",
     "log.dirs": "data",
     # So that snapshots and retention are among what a crash may cut.
     "metadata.log.max.record.bytes.between.snapshots": "700",
@@ -45,6 +46,7 @@ SETTINGS = {
     "metadata.log.segment.ms": "100",
 }
 TOPICS = 8
+STARTS = 2
 
 
 @dataclass
@@ -59,12 +61,26 @@ class Told:
     """The offset up to which a broker may have followed."""
 
 
+async def start_at(outside: Outside, port: int) -> RunningController:
+    """Start the controller, whose log then names the port (KIP-853)."""
+    settings = SETTINGS | {"listeners": f"CONTROLLER://memory:{port}"}
+    return await start_controller(broker_config(settings), outside.runtime)
+
+
+def named_port(files: MemoryFiles) -> int:
+    """The port of the only voter in the log."""
+    voters = metadata_state(files, LOG, END, on_skip=lambda _: None).voters
+    assert voters is not None
+    [[endpoint]] = [each.endpoints for each in voters.voters]
+    return endpoint.port
+
+
 async def work(outside: Outside, told: Told) -> None:
-    """Two starts: brokers register and are unfenced, and topics are created."""
-    for start in range(2):
-        controller = await start_controller(broker_config(SETTINGS), outside.runtime)
+    """Starts at two ports: brokers register and are unfenced, and topics are created."""
+    for start in range(STARTS):
+        controller = await start_at(outside, PORT + start)
         note(controller, told)
-        peer = Peer(outside.network.open(PORT))
+        peer = Peer(outside.network.open(PORT + start))
         for broker_id in (1, 2):
             await serve(peer, controller, broker_id)
             told.brokers.add(broker_id)
@@ -117,7 +133,8 @@ async def create(peer: Peer, name: str) -> None:
 
 async def check(outside: Outside, told: Told) -> None:
     """Each answered change is there, at most one change more, and the controller works on."""
-    controller = await start_controller(broker_config(SETTINGS), outside.runtime)
+    controller = await start_at(outside, PORT)
+    assert named_port(outside.files) == PORT
     node, image = controller.node, controller.node.image
     assert node.epoch > told.epoch
     assert node.watermark >= told.watermark
@@ -189,7 +206,8 @@ def test_a_crash_of_the_start_after_a_crash_ends_well(steps: Steps) -> None:
 
 async def check_again(outside: Outside, told: Told) -> None:
     """The same, where a part of that has happened already."""
-    controller = await start_controller(broker_config(SETTINGS), outside.runtime)
+    controller = await start_at(outside, PORT)
+    assert named_port(outside.files) == PORT
     assert controller.node.image.topic_ids.keys() >= told.topics
     assert controller.node.epoch > told.epoch
     await controller.stop()

@@ -121,7 +121,11 @@ def voters_refusal(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f'The given id "{asked}" doesn\'t match the cluster id "{cluster_id}"',
         )
-    reason = "the kraft.version feature is 0" if kraft_version == 0 else "it has one node"
+    reason = (
+        "the kraft.version feature is 0"
+        if kraft_version == 0
+        else "its controller is Tailrace, which leads alone; have Apache Kafka take it over first"
+    )
     return (
         ErrorCode.UNSUPPORTED_VERSION,
         f"Cluster doesn't support {change} voter because {reason}",

@@ -157,4 +157,4 @@ async def test_voters_in_the_log_are_level_one(outside: Outside) -> None:
         request = AddRaftVoterRequest(cluster_id=None)
         answer = await peer.ask(ApiKey.ADD_RAFT_VOTER, request, AddRaftVoterResponse)
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert "it has one node" in (answer.error_message or "")
+        assert "which leads alone" in (answer.error_message or "")

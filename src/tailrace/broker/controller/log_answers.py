@@ -99,6 +99,8 @@ class SeenObserver(NamedTuple):
     at_ms: int
     caught_up_ms: int = _NOTHING
     """When it last had the whole log."""
+    directory_id: UUID = NO_UUID
+    """Its metadata directory, where it says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,8 @@ class Quorum:
     log: ServedLog
     endpoints: Mapping[int, tuple[str, int]]
     """Host and port of each voter."""
+    listener: str = LISTENER
+    """Name of that listener."""
     directory_id: UUID = NO_UUID
     """The leader's metadata directory, where the log names the voters (KIP-853)."""
 
@@ -317,6 +321,7 @@ def quorum_answer(
         observers=tuple(
             ReplicaState(
                 replica_id=each,
+                replica_directory_id=seen.directory_id,
                 log_end_offset=seen.offset,
                 last_fetch_timestamp=seen.at_ms,
                 last_caught_up_timestamp=seen.caught_up_ms,
@@ -332,7 +337,7 @@ def quorum_answer(
         error_message=None,
         topics=() if error else (topic,),
         nodes=tuple(
-            Node(node_id=each, listeners=(Listener(name=LISTENER, host=host, port=port),))
+            Node(node_id=each, listeners=(Listener(name=quorum.listener, host=host, port=port),))
             for each, (host, port) in quorum.endpoints.items()
         ),
     )

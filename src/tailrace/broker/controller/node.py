@@ -24,12 +24,11 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.controller.envelope import fault_of
 from tailrace.broker.controller.log_answers import (
-    LISTENER,
     Quorum,
     SeenObserver,
     fetch_answer,
@@ -82,6 +81,9 @@ from tailrace.server.listener import Port, Server, ServerStatistics
 from tailrace.storage.directories import LogDirectory, unusable
 from tailrace.storage.folder import Removals
 from tailrace.values import dataclass
+
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records import VotersRecordVoter
 
 logger = logging.getLogger(__name__)
 
@@ -353,17 +355,30 @@ class ControllerNode:
             raise unusable(home, error) from error
         return log
 
+    def _own_voter(self) -> "VotersRecordVoter":
+        """This node, as its log names it."""
+        from tailrace.protocol.metadata_records import (
+            Endpoint,
+            KRaftVersionFeature,
+            VotersRecordVoter,
+        )
+
+        host, port = self.address
+        return VotersRecordVoter(
+            voter_id=self._config.node_id,
+            voter_directory_id=self._directory.directory_id,
+            endpoints=(Endpoint(name=self._listener.name, host=host, port=port),),
+            kraft_version_feature=KRaftVersionFeature(
+                min_supported_version=KRAFT_VERSIONS[0], max_supported_version=KRAFT_VERSIONS[1]
+            ),
+        )
+
     def _format(self, folder: MetadataFolder) -> None:
         """Name this node in a new log, as `kafka-storage format --standalone` does (KIP-853).
 
         With voters in the settings they are there instead, and no voter could join later.
         """
-        from tailrace.protocol.metadata_records import (
-            Endpoint,
-            KRaftVersionFeature,
-            VotersRecord,
-            VotersRecordVoter,
-        )
+        from tailrace.protocol.metadata_records import VotersRecord
 
         files, path = folder.files, folder.path
         # Whatever is there is not new, a folder alone may be all that a crash has left of this.
@@ -373,18 +388,8 @@ class ControllerNode:
         ):
             return
         folder.make(folder.read_memory(MetadataReplay()))
-        host, port = self.address
-        own = VotersRecordVoter(
-            voter_id=self._config.node_id,
-            voter_directory_id=self._directory.directory_id,
-            endpoints=(Endpoint(name=LISTENER, host=host, port=port),),
-            kraft_version_feature=KRaftVersionFeature(
-                min_supported_version=KRAFT_VERSIONS[0], max_supported_version=KRAFT_VERSIONS[1]
-            ),
-        )
-        snapshot = Snapshot(
-            image=MetadataImage(), log_timestamp=0, voters=VotersRecord(voters=(own,))
-        )
+        voters = VotersRecord(voters=(self._own_voter(),))
+        snapshot = Snapshot(image=MetadataImage(), log_timestamp=0, voters=voters)
         now_ms = self._runtime.clock.now_ms()
         save_snapshot(files, path, snapshot, next_offset=0, epoch=0, now_ms=now_ms)
 
@@ -398,13 +403,15 @@ class ControllerNode:
                 f"{path}/records-lost to continue without them"
             )
         if log.image.features:
-            log.lead(step=self._runtime.chance.randint(1, EPOCH_STEP_MAX))
+            step = self._runtime.chance.randint(1, EPOCH_STEP_MAX)
+            log.lead(self._own_voter(), step=step)
             return
         first = first_image(
             self._runtime.files,
             self._directory.path,
             min_insync_replicas=self._config.topic_defaults.given.get("min.insync.replicas", "1"),
         )
+        log.lead(self._own_voter())
         # One batch: a crash leaves all of the beginning, or none of it.
         log.append(list(snapshot_records(first)))
         logger.info(
@@ -607,6 +614,7 @@ class ControllerNode:
             leader_id=node_id,
             epoch=self.epoch,
             log=self._writer.served,
+            listener=self._listener.name,
             endpoints={node_id: self.address},
             directory_id=self._directory.directory_id if self.kraft_version else NO_UUID,
         )
@@ -647,7 +655,9 @@ class ControllerNode:
         if offset >= end_offset:
             caught_up_ms = now_ms
         # At the end: the first is the one that has been silent for longest.
-        self._observers[observer] = SeenObserver(offset, now_ms, caught_up_ms)
+        self._observers[observer] = SeenObserver(
+            offset, now_ms, caught_up_ms, named[0].replica_directory_id
+        )
         while len(self._observers) > OBSERVERS_MAX:
             del self._observers[next(iter(self._observers))]
 

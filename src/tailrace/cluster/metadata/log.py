@@ -40,6 +40,7 @@ from tailrace.storage.shrink import truncate_fully_and_start_at
 
 if TYPE_CHECKING:
     from tailrace.cluster.metadata.served import ServedMetadataLog
+    from tailrace.protocol.metadata_records import VotersRecordVoter
 
 _LOST: Final = "records-lost"
 """File that is in the folder from the time before a damaged log is cut until a start has saved what
@@ -96,11 +97,12 @@ class MetadataLog:
         """The offset after the last record, all of which are on the device."""
         return self._log.end_offset
 
-    def lead(self, *, step: int = 1) -> None:
+    def lead(self, own: "VotersRecordVoter | None" = None, *, step: int = 1) -> None:
         """Begin a later epoch with this node as leader; it is on the device on return.
 
         The epoch is `step` above the last one that is known here. A transaction of metadata that is
-        open is aborted.
+        open is aborted. `own` is this node as the log has to name it, where it names the voters:
+        another address or directory is written there.
 
         Raises:
             OSError: the device refuses.
@@ -113,7 +115,7 @@ class MetadataLog:
         # The file before the batch, as in Kafka (KIP-595): after a crash in between the epoch is
         # used up, and never has two leaders' batches.
         write_quorum_state(files, path, QuorumState(node_id, self._epoch, in_settings))
-        self._write(control_batch(self._election(), self._place()))
+        self._write(control_batch(self._election(own), self._place()))
         # A killed node leaves a checkpoint that has the epochs of all batches.
         self._log.epochs.save()
         self._has_led = True
@@ -216,17 +218,28 @@ class MetadataLog:
         """Close the files as a killed process would."""
         self._log.close()
 
-    def _election(self) -> Iterator[tuple[ControlType, Message]]:
-        from tailrace.protocol.metadata_records import LeaderChangeMessage, Voter
+    def _election(self, own: "VotersRecordVoter | None") -> Iterator[tuple[ControlType, Message]]:
+        from tailrace.protocol.metadata_records import (
+            KRaftVersionRecord,
+            LeaderChangeMessage,
+            Voter,
+            VotersRecord,
+        )
 
         voter = (Voter(voter_id=self._node_id),)
         change = LeaderChangeMessage(leader_id=self._node_id, voters=voter, granting_voters=voter)
         yield ControlType.LEADER_CHANGE, change
         voters = self._replay.voters
-        if voters is not None and self._log.end_offset == self._log.start_offset:
-            from tailrace.protocol.metadata_records import KRaftVersionRecord
-
-            # The snapshot that a quorum begins with has them, and no batch yet.
+        if voters is None:
+            return
+        # The snapshot that a quorum begins with has them, and no batch yet.
+        is_new = self._log.end_offset == self._log.start_offset
+        if own is not None and voters.voters != (own,):
+            # In the first batch of an epoch, as Kafka's leader (LeaderState): a controller of
+            # Kafka's on this directory is a voter only by this id of a directory, and the others
+            # ask for votes at this address.
+            is_new, voters = True, VotersRecord(voters=(own,))
+        if is_new:
             yield ControlType.KRAFT_VERSION, KRaftVersionRecord(kraft_version=1)
             yield ControlType.VOTERS, voters
 

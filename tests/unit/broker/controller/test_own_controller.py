@@ -9,6 +9,7 @@ from tailrace.broker.controller.start import start_controller
 from tailrace.broker.kraft.forwarding import ANONYMOUS
 from tailrace.errors import ConfigError, DirectoryError
 from tailrace.model import METADATA_TOPIC
+from tailrace.offline.metadata_state import END, metadata_state
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
@@ -35,10 +36,13 @@ from tailrace.protocol.messages.describe_quorum import (
 )
 from tailrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from tailrace.protocol.messages.metadata import MetadataRequest
-from tailrace.testing import DiskFault, Outside
+from tailrace.protocol.metadata_records import VotersRecordVoter
+from tailrace.storage.directories import MetaProperties, write_identity
+from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer
 from tests.unit.broker.brokers import batch, produce, send_all
 from tests.unit.broker.controller.own_clusters import CONTROLLER, PORT, T_0, OwnCluster, own_cluster
 
+LOG = "data/__cluster_metadata-0"
 QUORUM = DescribeQuorumRequest(
     topics=(TopicData(topic_name=METADATA_TOPIC, partitions=(PartitionData(partition_index=0),)),)
 )
@@ -127,6 +131,67 @@ async def test_all_that_was_decided_is_there_after_a_kill(outside: Outside) -> N
         assert cluster.image.brokers == before.brokers
         await cluster.add_topic("u", replicas=(3, 1))
         assert cluster.image.topics.keys() > before.topics.keys()
+
+
+def voter(cluster: OwnCluster) -> VotersRecordVoter:
+    """The only voter that the log of the controller names."""
+    files = cluster.disks[CONTROLLER]
+    voters = metadata_state(files, LOG, END, on_skip=lambda _: None).voters
+    assert voters is not None
+    [found] = voters.voters
+    return found
+
+
+async def test_the_log_names_the_address_of_the_controller(outside: Outside) -> None:
+    """With the name of its listener; another start at another address writes that, once.
+
+    So that a controller of Kafka's which joins later finds it (KIP-853), and so do tools.
+    """
+    cluster = OwnCluster(outside)
+    await cluster.start_controller()
+    await cluster.controller.stop()
+    first = voter(cluster)
+    assert [(each.name, each.host, each.port) for each in first.endpoints] == [
+        ("CONTROLLER", "memory", PORT)
+    ]
+    moved = {"controller.listener.names": "CTRL", "listeners": f"CTRL://memory:{PORT + 1}"}
+    ends = []
+    for _ in range(2):
+        await cluster.start_controller(moved)
+        ends.append(cluster.controller.node.watermark)
+        peer = Peer(outside.network.open(PORT + 1))
+        answer = await peer.ask(ApiKey.DESCRIBE_QUORUM, QUORUM, DescribeQuorumResponse)
+        [listener] = answer.nodes[0].listeners
+        assert (listener.name, listener.port) == ("CTRL", PORT + 1)
+        await cluster.controller.stop()
+        found = voter(cluster)
+        assert [(each.name, each.port) for each in found.endpoints] == [("CTRL", PORT + 1)]
+        assert found.voter_directory_id == first.voter_directory_id
+    # Leader and nothing else.
+    assert ends[1] == ends[0] + 1
+
+
+async def test_a_controller_on_a_new_disk_is_the_voter(outside: Outside) -> None:
+    """With a broker's copy of the log; Kafka's would not vote in the place of another directory."""
+    async with own_cluster(outside, 1) as cluster:
+        before = voter(cluster).voter_directory_id
+        cluster_id = cluster.controller.cluster_id
+        await cluster.stop(1)
+        await cluster.controller.stop()
+        files = MemoryFiles()
+        identity = MetaProperties(
+            cluster_id=cluster_id, node_id=CONTROLLER, directory_id="M0EqCp7dTv2yJ1Nk3ZfZ4Q"
+        )
+        files.make_directory("data")
+        write_identity(files, "data", identity)
+        files.make_directory(LOG)
+        for path in (f"{LOG}/{name}" for name in cluster.disks[1].list(LOG)):
+            files.open(path, create=True).close()
+            files.overwrite(path, cluster.disks[1].content(path))
+        cluster.disks[CONTROLLER] = files
+        await cluster.start_controller()
+        assert voter(cluster).voter_directory_id != before
+        await cluster.start(1)
 
 
 async def test_an_orderly_stop_leaves_its_mark(outside: Outside) -> None:
