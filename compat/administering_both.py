@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -168,6 +169,8 @@ STEPS = (
     Step("update_features", ({"group.version": FeatureUpdate(0, _SAFE)},)),
     Step("update_features", ({"group.version": FeatureUpdate(1)},)),
     Step("describe_metadata_quorum"),
+    Step("add_raft_voter", (99, UUID(int=1)), {"endpoints": [("CONTROLLER", "localhost", 1)]}),
+    Step("remove_raft_voter", (99, UUID(int=1))),
     Step("unregister_broker", (99,)),
     Step("delete_topics", ([_TOPIC, "gone"],)),
 )

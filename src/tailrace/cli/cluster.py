@@ -1,10 +1,10 @@
-"""`tailrace cluster`: a cluster that runs, its move, a cluster to try, and the files of a node."""
+"""`tailrace cluster`: a cluster that runs, its moves, a cluster to try, and the files of a node."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,11 +13,13 @@ from tailrace.cli.on_cluster import (
     AS_JSON,
     YES,
     Connection,
+    change,
     emit,
     on_cluster,
     parse_numbers,
     say,
 )
+from tailrace.config.settings import INT32_MAX
 from tailrace.offline.metadata_state import (
     END,
     Change,
@@ -38,13 +40,16 @@ from tailrace.reading.located import Skipped
 from tailrace.runtime.clock import iso_time
 from tailrace.runtime.files import DiskFiles
 
+if TYPE_CHECKING:
+    from tailrace.client.admin.cluster import MetadataQuorum
+
 FORMAT = "tailrace-metadata/1"
 FENCED, SHUTTING_DOWN = "fenced", "shutting down"
 
 
 @click.group()
 def cluster() -> None:
-    """Show the state of a cluster, move it to other brokers, or start one.
+    """Show the state of a cluster, move it, change its controllers, or start one.
 
     With --data no broker is asked and no file is changed, so a copy of the directory is enough.
     """
@@ -259,6 +264,49 @@ def migrate(
         migrate_running(
             connection, order, retires=not no_retire, is_dry_run=dry_run, yes=yes, as_json=as_json
         )
+
+
+@cluster.command("add-controller")
+@click.argument("controller", metavar="ID@HOST:PORT")
+@on_cluster
+def add_controller(controller: str, *, connection: Connection) -> None:
+    """Make a running controller a voter of the metadata log, as kafka-metadata-quorum.sh does.
+
+    Gives it a minute to fetch the log. Refuses what would leave the voters without a majority.
+    ID is its node.id, HOST:PORT its listener. The active controller has to be Apache Kafka's.
+    """
+    from tailrace.broker.kraft.settings import parse_controllers
+    from tailrace.client import controllers
+
+    try:
+        [found] = parse_controllers((controller,), ())
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    with connection.open() as reader:
+        quorum = change(
+            reader, controllers.add_controller, found.id, (found.host, found.port), report=say
+        )
+    click.echo(f"controller {found.id} is a voter; all: {_voters(quorum)}")
+
+
+@cluster.command("remove-controller")
+@click.argument("controller_id", metavar="ID", type=click.IntRange(0, INT32_MAX))
+@on_cluster
+def remove_controller(controller_id: int, *, connection: Connection) -> None:
+    """Remove a controller from the voters of the metadata log, before it is stopped for good.
+
+    Refuses what would leave the voters without a majority. The controller may be away, or the
+    active one. This one has to be Apache Kafka's.
+    """
+    from tailrace.client import controllers
+
+    with connection.open() as reader:
+        quorum = change(reader, controllers.remove_controller, controller_id, report=say)
+    click.echo(f"controller {controller_id} is no voter; all: {_voters(quorum)}")
+
+
+def _voters(quorum: "MetadataQuorum") -> str:
+    return ", ".join(str(each) for each in sorted(each.replica_id for each in quorum.voters))
 
 
 @cluster.command()

@@ -30,7 +30,7 @@ from tailrace.client.nodes import Backoff, ConnectionPool, Node, RequestOutcome
 from tailrace.errors import TailraceError
 from tailrace.protocol.apis import api_of
 from tailrace.protocol.fields import Message
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 if TYPE_CHECKING:
     from tailrace.client.routes import Routes
@@ -109,6 +109,11 @@ class Call:
         """The same in whole milliseconds, as requests have it."""
         # The field is an int32.
         return min(int(self.left_s * 1000), (1 << 31) - 1)
+
+    def renewed(self, *, limit_ms: int | None = None) -> "Call":
+        """A call that begins now, on the same connections and with the same retries."""
+        limit_ms = self.limit_ms if limit_ms is None else limit_ms
+        return replace(self, limit_ms=limit_ms, deadline=self.clock() + limit_ms / 1000)
 
     def pause(self, seconds: float) -> Steps[None]:
         """Wait, or until the client is closed."""

@@ -24,6 +24,11 @@ from tailrace.client.errors import IncompleteAnswerError, UnsupportedBrokerError
 from tailrace.client.routes import ANY, CONTROLLER
 from tailrace.errors import RetriableError, TailraceError
 from tailrace.model import METADATA_TOPIC
+from tailrace.protocol.messages.add_raft_voter import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    Listener,
+)
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
@@ -37,6 +42,10 @@ from tailrace.protocol.messages.describe_quorum import (
     TopicData,
 )
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tailrace.protocol.messages.remove_raft_voter import (
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
 from tailrace.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
@@ -354,6 +363,61 @@ def describe_metadata_quorum(call: Call) -> Steps[MetadataQuorum]:
         value=quorum,
     )
     return (yield from ask_one(call, request))
+
+
+def add_raft_voter(
+    call: Call, voter_id: int, directory_id: UUID, *, endpoints: Sequence[tuple[str, str, int]]
+) -> Steps[None]:
+    """Add a controller to the voters of the metadata log (KIP-853), once its log is complete.
+
+    `endpoints` are name, host and port of each of its listeners; one has the name that the active
+    controller gives its own. `directory_id` is in its `meta.properties`, and in what
+    `describe_metadata_quorum` says of it as an observer. Repeated after a lost connection.
+
+    Raises:
+        UnsupportedBrokerError: the broker lacks the API (before Kafka 3.9).
+        RemoteFatalError: the controller refuses: DUPLICATE_VOTER (it is one already, as after a
+            lost answer), UNSUPPORTED_VERSION (the settings name the voters: `kraft.version` 0).
+        OperationTimeoutError: no answer within the time limit, or the new voter is away or lags.
+    """
+    request: ItemRequest[str, None, AddRaftVoterResponse] = ItemRequest(
+        what=f"controller {voter_id}",
+        # The broker that is asked forwards it to the active controller.
+        target=ANY,
+        request=lambda _: AddRaftVoterRequest(
+            cluster_id=None,
+            timeout_ms=call.left_ms,
+            voter_id=voter_id,
+            voter_directory_id=directory_id,
+            listeners=tuple(
+                Listener(name=name, host=host, port=port) for name, host, port in endpoints
+            ),
+        ),
+        response=AddRaftVoterResponse,
+    )
+    yield from ask_one(call, request)
+
+
+def remove_raft_voter(call: Call, voter_id: int, directory_id: UUID) -> Steps[None]:
+    """Remove a controller from the voters of the metadata log (KIP-853); it observes from then on.
+
+    Repeated after a lost connection.
+
+    Raises:
+        UnsupportedBrokerError: the broker lacks the API (before Kafka 3.9).
+        RemoteFatalError: the controller refuses: VOTER_NOT_FOUND (it is none, as after a lost
+            answer), UNSUPPORTED_VERSION (the settings name the voters: `kraft.version` 0).
+        OperationTimeoutError: no answer within the time limit.
+    """
+    request: ItemRequest[str, None, RemoveRaftVoterResponse] = ItemRequest(
+        what=f"controller {voter_id}",
+        target=ANY,
+        request=lambda _: RemoveRaftVoterRequest(
+            cluster_id=None, voter_id=voter_id, voter_directory_id=directory_id
+        ),
+        response=RemoveRaftVoterResponse,
+    )
+    yield from ask_one(call, request)
 
 
 def unregister_broker(call: Call, broker_id: int) -> Steps[None]:

@@ -141,4 +141,6 @@ class BaseAdmin:
     describe_features = _operation(cluster.describe_features)
     update_features = _operation(cluster.update_features)
     describe_metadata_quorum = _operation(cluster.describe_metadata_quorum)
+    add_raft_voter = _operation(cluster.add_raft_voter)
+    remove_raft_voter = _operation(cluster.remove_raft_voter)
     unregister_broker = _operation(cluster.unregister_broker)

@@ -31,7 +31,7 @@ from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from tailrace.values import dataclass, replace
+from tailrace.values import dataclass
 
 METADATA_LAG_S: Final = 2.0
 """Time in which a broker learns of a change; it fetches the metadata log all the time."""
@@ -74,12 +74,6 @@ class Survey:
         return tuple(_title(each) for each in sorted(served - self.apis[number]))
 
 
-def renewed(call: Call, *, limit_ms: int | None = None) -> Call:
-    """A call that begins now, on the same connections and with the same retries."""
-    limit_ms = call.limit_ms if limit_ms is None else limit_ms
-    return replace(call, limit_ms=limit_ms, deadline=call.clock() + limit_ms / 1000)
-
-
 def do(
     call: Call,
     operation: Callable[Concatenate[Call, P], Steps[T]],
@@ -90,7 +84,7 @@ def do(
 
     Raises: what the operation raises.
     """
-    return (yield from operation(renewed(call), *arguments, **options))
+    return (yield from operation(call.renewed(), *arguments, **options))
 
 
 def survey_cluster(call: Call, *, source: Sequence[int], target: Sequence[int]) -> Steps[Survey]:

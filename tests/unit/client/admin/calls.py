@@ -94,6 +94,8 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "describe_features": ((), {}),
     "update_features": (({"f": FeatureUpdate(1)},), {}),
     "describe_metadata_quorum": ((), {}),
+    "add_raft_voter": ((102, UUID(int=1)), {"endpoints": [("C", "h", 9093)]}),
+    "remove_raft_voter": ((102, UUID(int=1)), {}),
     "unregister_broker": ((3,), {}),
 }
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -26,12 +27,14 @@ from tailrace.client.admin.users import ScramCredential
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
+from tailrace.protocol.messages import add_raft_voter as adding
 from tailrace.protocol.messages import alter_client_quotas as quota_changes
 from tailrace.protocol.messages import alter_user_scram_credentials as passwords
 from tailrace.protocol.messages import create_acls, delete_acls, describe_acls
 from tailrace.protocol.messages import describe_client_quotas as quotas
 from tailrace.protocol.messages import describe_quorum as quorum
 from tailrace.protocol.messages import describe_user_scram_credentials as users
+from tailrace.protocol.messages import remove_raft_voter as removing
 from tailrace.protocol.messages import unregister_broker as unregistering
 from tailrace.protocol.messages import update_features as features
 from tailrace.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
@@ -352,6 +355,36 @@ def test_a_broker_that_is_unregistered_or_unknown_is_told() -> None:
 
     _, at = on_stage(scene)
     assert len(at.asked) == 2
+
+
+def test_a_voter_is_added() -> None:
+    """The request has its directory and its listeners; a refusal has the controller's words."""
+    response, directory = adding.AddRaftVoterResponse, UUID(int=7)
+    endpoints = [("C", "h", 9093), ("D", "i", 9094)]
+
+    async def scene(_: AdminStage, admin: AsyncAdmin) -> Any:
+        return await admin.add_raft_voter(102, directory, endpoints=endpoints)
+
+    _, at = on_stage(scene, (ApiKey.ADD_RAFT_VOTER, response()))
+    [(_, request)] = at.asked
+    assert (request.voter_id, request.voter_directory_id) == (102, directory)
+    assert [(each.name, each.host, each.port) for each in request.listeners] == endpoints
+    refused = response(error_code=ErrorCode.DUPLICATE_VOTER, error_message="is one")
+    with pytest.raises(RemoteFatalError, match=r"controller 102 at .*is one"):
+        on_stage(scene, (ApiKey.ADD_RAFT_VOTER, refused))
+
+
+def test_a_voter_is_removed() -> None:
+    """The request has its directory; a refusal has the controller's words."""
+    response, directory = removing.RemoveRaftVoterResponse, UUID(int=7)
+    _, at = on_stage(
+        ask("remove_raft_voter", 102, directory), (ApiKey.REMOVE_RAFT_VOTER, response())
+    )
+    [(_, request)] = at.asked
+    assert (request.voter_id, request.voter_directory_id) == (102, directory)
+    refused = response(error_code=ErrorCode.VOTER_NOT_FOUND, error_message="is none")
+    with pytest.raises(RemoteFatalError, match=r"controller 102 at .*is none"):
+        on_stage(ask("remove_raft_voter", 102, directory), (ApiKey.REMOVE_RAFT_VOTER, refused))
 
 
 def test_fenced_brokers_are_not_left_out_in_silence() -> None:
