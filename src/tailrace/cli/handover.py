@@ -1,15 +1,18 @@
 """`tailrace handover`: what a move between Tailrace and Apache Kafka comes to."""
 
 import sys
+from collections.abc import Sequence
 
 import click
 
 from tailrace.cli.arguments import data_directories
 from tailrace.cli.on_cluster import AS_JSON, emit, say
 from tailrace.offline.handover import (
+    Controller,
     Effect,
     Handover,
     Side,
+    next_steps,
     plan_handover,
     properties_text,
     server_properties,
@@ -30,29 +33,56 @@ _HEADINGS = {
 _SIDES = {Side.BOTH: "", Side.KAFKA: "Kafka: ", Side.TAILRACE: "Tailrace: "}
 
 
+def _controllers(
+    _: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[Controller, ...]:
+    from tailrace.broker.kraft.settings import parse_controllers
+
+    texts = tuple(each.strip() for each in value.split(",")) if value is not None else ()
+    try:
+        return tuple(Controller(*each) for each in parse_controllers(texts, ()))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=parameter) from error
+
+
 @click.command()
 @data_directories
+@click.option(
+    "--controllers", "joining", metavar="ID@HOST:PORT,...", callback=_controllers,
+    help="Controllers of Kafka that will join that of DIR.",
+)  # fmt: skip
 @click.option(
     "--write", "path", metavar="FILE", type=click.Path(dir_okay=False),
     help="Write the server.properties that Kafka needs to FILE.",
 )  # fmt: skip
 @AS_JSON
-def handover(directories: list[str], *, path: str | None, as_json: bool) -> None:
+def handover(
+    directories: list[str], *, joining: Sequence[Controller], path: str | None, as_json: bool
+) -> None:
     """Check a move between Tailrace and Apache Kafka before it is made.
 
-    Stop the broker first. Lists what prevents the move, what one of the brokers stores without
-    using it, what both understand, and the settings that Kafka's server.properties needs. The
-    directories are not changed.
+    Stop the node first. Lists what prevents the move, what one of the sides stores without using
+    it, what both understand, and the settings that Kafka's server.properties needs. The directories
+    are not changed.
+
+    For the directory of a controller the settings are Tailrace's too, and the commands of the whole
+    move follow: to Apache Kafka, to more controllers, and back.
 
     Exit code 0: ready to move. 1: something prevents it, or an error.
     """
     files = DiskFiles()
     found = plan_handover(files, directories)
-    settings = server_properties(found)
+    if joining and not (found.is_controller and found.replay.kraft_version):
+        raise click.UsageError(
+            f"--controllers: {found.home} is that of no controller, or of one whose settings name "
+            "the voters (kraft.version 0), which others cannot join"
+        )
+    settings = server_properties(found, joining)
+    steps = next_steps(found, joining, path=path or "server.properties")
     if as_json:
-        _emit(found, settings)
+        _emit(found, settings, steps)
     else:
-        for line in _lines(found, settings):
+        for line in _lines(found, settings, steps):
             click.echo(printable(line))
     if path is not None:
         # Under another name until it is whole: half of the settings would be a valid file too, and
@@ -65,8 +95,9 @@ def handover(directories: list[str], *, path: str | None, as_json: bool) -> None
         sys.exit(_EXIT_HINDERED)
 
 
-def _emit(found: Handover, settings: dict[str, str]) -> None:
+def _emit(found: Handover, settings: dict[str, str], steps: Sequence[str]) -> None:
     fields = {
+        "role": settings["process.roles"],
         "directories": list(found.directories),
         "metadata_directory": found.home,
         "cluster_id": found.identity.cluster_id,
@@ -81,15 +112,19 @@ def _emit(found: Handover, settings: dict[str, str]) -> None:
         emit(FORMAT, "note", fields)
     for name, value in settings.items():
         emit(FORMAT, "setting", {"name": name, "value": value})
+    for each in steps:
+        emit(FORMAT, "step", {"sentence": each})
 
 
-def _lines(found: Handover, settings: dict[str, str]) -> list[str]:
+def _lines(found: Handover, settings: dict[str, str], steps: Sequence[str]) -> list[str]:
     lines = [f"node {found.identity.node_id} of cluster {found.identity.cluster_id}"]
     for effect, heading in _HEADINGS.items():
         notes = [each for each in found.notes if each.effect is effect]
         if notes:
             lines += ["", heading]
             lines += [f"  {_SIDES[each.side]}{each.sentence}" for each in notes]
-    lines += ["", "server.properties of Kafka"]
+    lines += ["", "settings" if found.is_controller else "server.properties of Kafka"]
     lines += [f"  {name}={value}" for name, value in settings.items()]
+    if steps:
+        lines += ["", "next steps", *(f"  {each}" for each in steps)]
     return [*lines, "", "ready" if found.is_ready else "not ready"]

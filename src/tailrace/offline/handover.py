@@ -10,14 +10,17 @@
                                         the controller
     ...replication.factor=1             there is one broker
 
-Settings that the broker was started with are not in its directories, so they are not there. Nothing
+    of a node that is a controller and no broker, for Kafka and for Tailrace
+    process.roles=controller            the listener is that of the voter in the log (KIP-853)
+
+Settings that the node was started with are not in its directories, so they are not there. Nothing
 is changed here, and nothing has to run.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from tailrace.cluster.bootstrap import FILE as BOOTSTRAP
@@ -36,7 +39,10 @@ from tailrace.storage import names
 from tailrace.storage.checkpoints import parse_topic_id, read_partition_metadata
 from tailrace.storage.config import SEGMENT_BYTES_MIN, usable_configs
 from tailrace.storage.directories import MetaProperties, clean_stop_epoch, read_identity
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
+
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records import VotersRecordVoter
 
 CLIENT_METRICS_RESOURCE: Final = 16
 # Directory ids of partitions for which the brokers look into all directories.
@@ -94,6 +100,11 @@ class Handover:
         return all(each.effect is not Effect.HINDERS for each in self.notes)
 
     @property
+    def is_controller(self) -> bool:
+        """Whether the node is a controller and no broker: no broker has registered by its id."""
+        return bool(self.replay.image.features) and self.identity.node_id not in self.image.brokers
+
+    @property
     def release(self) -> str | None:
         """The name of the level of `metadata.version`, as `4.2-IV1`."""
         return metadata_release(self.image.metadata_version)
@@ -127,14 +138,15 @@ def plan_handover(files: Files, directories: Sequence[str]) -> Handover:
         survey.look_at_folders()
         survey.look_at_stop()
         survey.look_at_settings()
-        return Handover(
+        found = Handover(
             directories=survey.log_dirs,
             home=home,
             identity=identity,
             replay=survey.replay,
             image=survey.image,
-            notes=(*survey.notes, *_understood(survey.image), *_kept(survey.image, identity)),
+            notes=tuple(survey.notes),
         )
+        return replace(found, notes=(*found.notes, *_understood(found), *_kept(found)))
 
 
 class _Survey:
@@ -168,7 +180,7 @@ class _Survey:
                     # Tried, and let go at once: a question must not keep a broker from starting.
                     self._files.lock(path).release()
             except BlockingIOError:
-                self._hinder(Side.BOTH, f"a broker has {each} open; stop it and ask again")
+                self._hinder(Side.BOTH, f"a node has {each} open; stop it and ask again")
             except OSError:
                 continue  # A read-only copy, where no broker can be at work.
 
@@ -280,6 +292,7 @@ class _Survey:
         # only `quorum-state` does.
         if self.replay.voters is not None:
             named = [each.voter_id for each in self.replay.voters.voters]
+            self._look_at_own_vote(self.replay.voters.voters)
         else:
             try:
                 quorum = read_quorum_state(self._files, folder)
@@ -291,8 +304,21 @@ class _Survey:
             self._hinder(
                 Side.TAILRACE,
                 f"the quorum has the voters {', '.join(map(str, named))}, and Tailrace can only "
-                f"lead one of node {node_id} alone",
+                f"lead one of node {node_id} alone; while Kafka's controllers run, `tailrace "
+                "cluster remove-controller` removes the others",
             )
+
+    def _look_at_own_vote(self, voters: Sequence["VotersRecordVoter"]) -> None:
+        for each in voters:
+            is_own = each.voter_id == self._identity.node_id
+            # Kafka's controller would wait for a leader without an end.
+            if is_own and each.voter_directory_id != self._ids[self._home]:
+                self._hinder(
+                    Side.KAFKA,
+                    f"the metadata log names another directory of node {each.voter_id} as the "
+                    f"voter than {self._home}, which would not vote; start Tailrace on it and stop "
+                    "it again, which names this one",
+                )
 
     def look_at_folders(self) -> None:
         """Whether each partition folder is of a topic of the state, and the other way round."""
@@ -425,7 +451,9 @@ class _Survey:
                 )
 
     def look_at_settings(self) -> None:
-        """Whether Kafka starts with the settings of the topics."""
+        """Whether Kafka's broker starts with the settings of the topics."""
+        if self._identity.node_id not in self.image.brokers:
+            return
         for owner, settings in self.image.configs.items():
             # Settings are stored as text, and not all of them are numbers.
             size = settings.get("segment.bytes", "") if owner.type == TOPIC_RESOURCE else ""
@@ -440,8 +468,9 @@ class _Survey:
                 )
 
 
-def _understood(image: MetadataImage) -> Iterator[Note]:
-    """Notes on state that both brokers go on with."""
+def _understood(found: Handover) -> Iterator[Note]:
+    """Notes on state that both nodes go on with."""
+    image = found.image
 
     def note(sentence: str) -> Note:
         return Note(Effect.UNDERSTOOD, Side.BOTH, sentence)
@@ -466,10 +495,19 @@ def _understood(image: MetadataImage) -> Iterator[Note]:
         yield note(f"settings of the groups {_list(groups)}")
     if image.next_producer_id is not None:
         yield note(f"the next producer id, {image.next_producer_id}")
+    if not found.is_controller:
+        return
+    yield note(f"registrations of the brokers {_list(sorted(image.brokers))}")
+    if found.replay.kraft_version == 0:
+        yield note(
+            "the voters are those of the settings (kraft.version 0): no controller can be added, "
+            "and the address of this one is not in its log; put it into the settings"
+        )
 
 
-def _kept(image: MetadataImage, identity: MetaProperties) -> Iterator[Note]:
+def _kept(found: Handover) -> Iterator[Note]:
     """Notes on state that Tailrace keeps for Kafka, without acting on it."""
+    image = found.image
     for what, count in (
         ("users with a SCRAM password", len(image.scram)),
         ("access control entries", len(image.acls)),
@@ -482,22 +520,23 @@ def _kept(image: MetadataImage, identity: MetaProperties) -> Iterator[Note]:
         (BROKER_RESOURCE, "brokers"),
         (CLIENT_METRICS_RESOURCE, "client metrics"),
     ):
-        found = {
+        changed = {
             f"{name} of {owner.name or 'all'}"
             for owner, settings in image.configs.items()
             for name in settings
             if owner.type == kind
         }
-        if found:
-            yield _kept_note(f"settings of {what}: {_list(sorted(found))}")
+        if changed:
+            yield _kept_note(f"settings of {what}: {_list(sorted(changed))}")
     idle = sorted(_idle_settings(image))
     if idle:
         yield _kept_note(f"settings of topics that are not known, or not possible: {_list(idle)}")
     for feature, what in _IDLE_FEATURES.items():
         if image.features.get(feature):
             yield _kept_note(f"{feature} {image.features[feature]}: {what} are not served")
-    others = sorted({*image.brokers, *image.controllers} - {identity.node_id})
-    if others:
+    others = sorted({*image.brokers, *image.controllers} - {found.identity.node_id})
+    # Those of brokers are what a controller is for, and those of controllers it does not miss.
+    if others and not found.is_controller:
         yield _kept_note(f"registrations of other nodes: {_list(others)}")
 
 
@@ -555,13 +594,25 @@ class _Listener(NamedTuple):
         return self.advertised if self.host in _LOOPBACK else f"{self.name}://:{self.port}"
 
 
-def server_properties(handover: Handover) -> dict[str, str]:
-    """Kafka's settings by name, in the order of the file."""
-    clients = _clients(handover)
+class Controller(NamedTuple):
+    """A controller of Kafka's that joins the quorum after the move."""
+
+    id: int
+    """Its node id."""
+    host: str
+    port: int
+
+
+def server_properties(handover: Handover, controllers: Sequence[Controller] = ()) -> dict[str, str]:
+    """Kafka's settings by name, in the order of the file.
+
+    Those of a controller are for Tailrace, too. `controllers` are others of the quorum then.
+    """
+    clients = [] if handover.is_controller else _clients(handover)
     controller = _controller(handover, clients)
     node_id = str(handover.identity.node_id)
     settings = {
-        "process.roles": "broker,controller",
+        "process.roles": "controller" if handover.is_controller else "broker,controller",
         "node.id": node_id,
         "log.dirs": ",".join(handover.directories),
     }
@@ -571,30 +622,92 @@ def server_properties(handover: Handover) -> dict[str, str]:
     # KIP-853: from kraft.version 1 on the log names the voters, and the setting only where to find
     # one of them.
     if handover.replay.kraft_version:
-        settings["controller.quorum.bootstrap.servers"] = controller.address
+        others = [each.address for each in _joining(controller, controllers).values()]
+        settings["controller.quorum.bootstrap.servers"] = ",".join([controller.address, *others])
     else:
         settings["controller.quorum.voters"] = f"{node_id}@{controller.address}"
+    listeners = (*clients, controller)
     settings |= {
         "controller.listener.names": controller.name,
-        "listeners": ",".join(each.bound for each in (*clients, controller)),
-        "advertised.listeners": ",".join(each.advertised for each in clients),
+        "listeners": ",".join(each.bound for each in listeners),
+        "advertised.listeners": ",".join(each.advertised for each in clients or listeners),
         "listener.security.protocol.map": ",".join(
-            f"{each.name}:{each.protocol}" for each in (*clients, controller)
+            f"{each.name}:{each.protocol}" for each in listeners
         ),
-        "inter.broker.listener.name": clients[0].name,
     }
+    if handover.is_controller:
+        return settings
+    settings["inter.broker.listener.name"] = clients[0].name
     # Kafka's defaults are 3 and 2, which one node cannot have: groups would get no coordinator.
     return settings | dict.fromkeys(_ONE_REPLICA, "1")
 
 
-def properties_text(settings: dict[str, str]) -> str:
+def next_steps(handover: Handover, controllers: Sequence[Controller], *, path: str) -> list[str]:
+    """The commands of a controller's move, in order, each a line; empty for other nodes.
+
+    `path` is the file with the settings.
+    """
+    if not handover.is_controller:
+        return []
+    addresses = [
+        _Listener(end.name, end.host, end.port).address
+        for each in handover.image.brokers.values()
+        for end in each.end_points[:1]
+    ]
+    at_brokers = f"--bootstrap {','.join(addresses) or 'BROKER'}"
+    own = _controller(handover, ())
+    joining = _joining(own, controllers)
+    steps = [
+        "To Apache Kafka: stop this controller, and start Kafka's on its directory at once.",
+        f"  kafka-server-start.sh {path}",
+    ]
+    format_command = f"kafka-storage.sh format --cluster-id {handover.identity.cluster_id}"
+    for number, listener in joining.items():
+        copy = f"controller-{number}.properties"
+        steps += [
+            f"Add controller {number}: copy {path} to {copy}, with an empty directory in log.dirs",
+            "and these lines instead of its own.",
+            f"  node.id={number}",
+            f"  listeners={listener.bound}",
+            f"  advertised.listeners={listener.advertised}",
+            f"  {format_command} --no-initial-controllers --config {copy}",
+            f"  kafka-server-start.sh {copy}",
+            f"  tailrace cluster add-controller {number}@{listener.address} {at_brokers}",
+        ]
+    voters = handover.replay.voters
+    named = {*joining, *(each.voter_id for each in (voters.voters if voters else ()))}
+    others = sorted(named - {handover.identity.node_id})
+    if others:
+        steps += [
+            "Back, first: remove the other controllers, then stop them.",
+            *(f"  tailrace cluster remove-controller {each} {at_brokers}" for each in others),
+        ]
+    # Tailrace refuses several, since it is no part of a quorum of several.
+    alone = f" --override controller.quorum.bootstrap.servers={own.address}" if joining else ""
+    steps += [
+        "To Tailrace: stop this controller, and start Tailrace's on its directory at once.",
+        f"  tailrace serve --config {path}{alone}",
+    ]
+    return steps
+
+
+def _joining(own: "_Listener", controllers: Sequence[Controller]) -> dict[int, "_Listener"]:
+    """The listeners of other controllers by their ids; all have the name of this one's."""
+    return {each.id: _Listener(own.name, each.host, each.port) for each in controllers}
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """The file of settings."""
+    is_controller = settings.get("process.roles") == "controller"
+    head = _OF_CONTROLLER if is_controller else _OF_ONE_NODE
     lines = [f"{name}={_escaped(value)}" for name, value in settings.items()]
-    return "\n".join([*_HEAD, *lines]) + "\n"
+    return "\n".join([head, *_HEAD, *lines]) + "\n"
 
 
+_OF_ONE_NODE: Final = "# Apache Kafka as a quorum of one node, on directories of Tailrace."
+_OF_CONTROLLER: Final = "# A controller of Apache Kafka or of Tailrace, on one directory."
 _HEAD: Final = (
-    "# Apache Kafka as a quorum of one node, on directories of Tailrace.",
-    "# Add the settings that your broker was started with, such as log.retention.ms: they are not",
+    "# Add the settings that your node was started with, such as log.retention.ms: they are not",
     "# in its directories.",
 )
 

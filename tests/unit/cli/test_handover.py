@@ -52,7 +52,7 @@ def test_a_broker_at_work_is_told(tmp_path: Path) -> None:
     directory = kafka_directory(tmp_path)
     lock = DiskFiles().lock(str(directory / ".lock"))
     try:
-        assert f"a broker has {directory} open" in run("handover", "--data", directory).stdout
+        assert f"a node has {directory} open" in run("handover", "--data", directory).stdout
     finally:
         lock.release()
     assert lines("handover", "--data", directory)[-1] == "ready"

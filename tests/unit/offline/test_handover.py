@@ -214,7 +214,7 @@ def no_state(files: MemoryFiles) -> None:
     [
         (unclean, Side.KAFKA, ".kafka_cleanshutdown is missing"),
         (other_stop, Side.KAFKA, "in order in epoch 5, and"),
-        (in_use, Side.BOTH, "a broker has data open"),
+        (in_use, Side.BOTH, "a node has data open"),
         (stray, Side.BOTH, "-stray was set aside"),
         (unknown_folder, Side.BOTH, "data/gone-0 is of no partition"),
         (unknown_partition, Side.BOTH, "data/other-7 is of no partition"),
