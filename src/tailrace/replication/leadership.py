@@ -151,6 +151,12 @@ class Leadership:
         # logs: what they had in the epoch before is not what they have. Kafka forgets it too where
         # it has seen that image.
         is_new_leader = self.epoch < 0 or state.leader_epoch > self.epoch + 1
+        # Taken out by the controller, because the directory of the replica has failed: it does not
+        # keep up, though it did a moment ago. Kafka's rule for those that do would have the high
+        # watermark, and acks=all, wait for it for `replica.lag.time.max.ms`.
+        for each in self.isr - frozenset(state.isr):
+            if each in self.followers:
+                self.followers[each].caught_up_at_ms = _NEVER_MS
         self.isr = frozenset(state.isr)
         # Whatever was proposed: the state has it, or excludes it by its newer partition epoch.
         self.proposed = None

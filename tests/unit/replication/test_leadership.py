@@ -247,6 +247,26 @@ def test_a_follower_that_may_not_join_does_not_hold_the_watermark(cluster: Clust
     assert cluster.watermark == 5
 
 
+def test_a_member_that_the_controller_takes_out_does_not_hold_the_watermark(
+    cluster: Cluster,
+) -> None:
+    """Its log directory has failed, and its broker is alive: acks=all does not wait for the lag."""
+    cluster.lead()
+    cluster.append(1)
+    cluster.fetch(SECOND, 1)
+    cluster.fetch(THIRD, 1)
+    cluster.append(1)
+    cluster.fetch(SECOND, 2)
+    assert cluster.watermark == 1
+    cluster.lead(isr=(LEADER, SECOND), partition_epoch=11)
+    assert cluster.watermark == 2
+    # It is another matter once it fetches again: it is about to join.
+    cluster.fetch(THIRD, 2)
+    cluster.append(1)
+    cluster.fetch(SECOND, 3)
+    assert cluster.watermark == 2
+
+
 def test_a_fetch_from_before_a_restart_is_refused(cluster: Cluster) -> None:
     """The follower may have lost since what it had then; epoch -1 is not checked."""
     cluster.lead()
