@@ -16,6 +16,8 @@ from tailrace.cli.on_cluster import (
     confirm,
     emit,
     on_cluster,
+    parse_partitions,
+    say,
 )
 from tailrace.client.admin.configs import (
     ConfigEntry,
@@ -25,7 +27,11 @@ from tailrace.client.admin.configs import (
 )
 from tailrace.client.admin.offsets import LogRange, log_ranges
 from tailrace.client.admin.outcomes import Outcomes
-from tailrace.client.admin.replicas import list_partition_reassignments
+from tailrace.client.admin.replicas import (
+    ElectionType,
+    elect_leaders,
+    list_partition_reassignments,
+)
 from tailrace.client.admin.topics import (
     NewTopic,
     create_partitions,
@@ -35,12 +41,13 @@ from tailrace.client.admin.topics import (
     list_topics,
 )
 from tailrace.client.reader import ClusterReader, PartitionDescription, TopicDescription
-from tailrace.client.topics import find_topic, led_partitions
+from tailrace.client.topics import find_partitions, find_topic, led_partitions
 from tailrace.config import parse_assignments
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import ConfigError, RetriableError
 from tailrace.model import TopicPartition
 from tailrace.protocol.config_resources import ResourceType
+from tailrace.protocol.errors import ErrorCode
 from tailrace.values import replace
 
 TOPIC_FORMAT = "tailrace.topic/1"
@@ -55,7 +62,7 @@ _CONFIG = click.option(
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe, alter and delete topics of any Kafka cluster."""
+    """Create, list, describe, alter and delete topics of any Kafka cluster, and elect leaders."""
 
 
 @topic.command()
@@ -292,6 +299,53 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
                 emit(TOPIC_FORMAT, "deleted", {"topic": each.name})
             else:
                 click.echo(f"deleted topic {each.name}")
+
+
+@topic.command("elect-leaders")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC[:0,1,4-7]...")
+@click.option(
+    "--unclean", is_flag=True,
+    help="Of partitions without a leader: elect the first of their replicas that is in service. "
+    "What it lacks is lost, and cut from the others.",
+)  # fmt: skip
+@YES
+@AS_JSON
+@on_cluster
+def elect(
+    names: tuple[str, ...], *, unclean: bool, yes: bool, as_json: bool, connection: Connection
+) -> None:
+    """Have the preferred replicas lead again, or a partition led that has lost all in sync.
+
+    The preferred replica of a partition is the first in its list; it has to be in sync. Partitions
+    that need no election stay as they are.
+    """
+    wanted = [parse_partitions(each, flag="TOPIC") for each in names]
+    with connection.open() as cluster:
+        parts = [
+            each for name, numbers in wanted for each in find_partitions(cluster, name, numbers)
+        ]
+        if unclean:
+            confirm(
+                f"Elect leaders of {', '.join(names)} that may lack acknowledged records, which "
+                "are lost then?",
+                yes=yes,
+            )
+        check_controllers(cluster)
+        kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+        outcomes = change(cluster, elect_leaders, parts, election=kind)
+    failed = {
+        part: error
+        for part, error in outcomes.errors.items()
+        if getattr(error, "code", None) != ErrorCode.ELECTION_NOT_NEEDED
+    }
+    for part in outcomes.succeeded:
+        if as_json:
+            emit(TOPIC_FORMAT, "elected", {"topic": part.topic, "partition": part.partition})
+        else:
+            click.echo(f"elected a leader of {part}")
+    if not outcomes.succeeded and not failed:
+        say("no partition needs an election")
+    Outcomes(failed).results()
 
 
 def _resource(topic: str) -> ConfigResource:

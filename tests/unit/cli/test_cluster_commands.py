@@ -30,6 +30,11 @@ from tailrace.protocol.messages.describe_transactions import (
     TopicData,
 )
 from tailrace.protocol.messages.describe_transactions import TransactionState as Described
+from tailrace.protocol.messages.elect_leaders import (
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
 from tailrace.protocol.messages.list_transactions import ListTransactionsResponse
 from tailrace.protocol.messages.list_transactions import TransactionState as Listed
 from tailrace.protocol.messages.write_txn_markers import (
@@ -321,3 +326,32 @@ def test_ctrl_c_says_whether_a_change_may_have_been_made(
         pressed.result(60)
     assert result.exit_code == 1
     assert ("may have been made; check before you repeat it" in result.stderr) == may_be_done
+
+
+def election(*codes: ErrorCode) -> ElectLeadersResponse:
+    """An answer to ElectLeaders with these codes for the partitions of `t`."""
+    parts = tuple(
+        PartitionResult(partition_id=number, error_code=code, error_message=None)
+        for number, code in enumerate(codes)
+    )
+    result = ReplicaElectionResult(topic="t", partition_result=parts)
+    return ElectLeadersResponse(
+        throttle_time_ms=0, error_code=ErrorCode.NONE, replica_election_results=(result,)
+    )
+
+
+def test_leaders_are_elected_of_partitions_that_need_it(cluster: ScriptedCluster) -> None:
+    """One whose leader stays is no fault, and an unclean election is asked about."""
+    at = ("--bootstrap", cluster.bootstrap)
+    asked = answer(cluster, ApiKey.ELECT_LEADERS, election(ErrorCode.NONE))
+    assert lines("topic", "elect-leaders", "t", *at) == ["elected a leader of t-0"]
+    assert asked[-1].election_type == 0
+    assert "add --yes" in said("topic", "elect-leaders", "t:0", "--unclean", *at)
+    assert len(asked) == 1
+    lines("topic", "elect-leaders", "t:0", "--unclean", "--yes", *at)
+    assert asked[-1].election_type == 1
+    answer(cluster, ApiKey.ELECT_LEADERS, election(ErrorCode.ELECTION_NOT_NEEDED))
+    assert "no partition needs an election" in run("topic", "elect-leaders", "t", *at).stderr
+    answer(cluster, ApiKey.ELECT_LEADERS, election(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE))
+    told = said("topic", "elect-leaders", "t", "--unclean", "--yes", *at)
+    assert "ELIGIBLE_LEADERS_NOT_AVAILABLE" in told
