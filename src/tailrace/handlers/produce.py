@@ -11,6 +11,7 @@ Behaviour:
     request's timeout the answer is REQUEST_TIMED_OUT, and the batch may still be committed; when
     another broker becomes leader it is NOT_LEADER_OR_FOLLOWER. Where the leader is the only
     replica, acks -1 and 1 are the same.
+  - The next Produce of the connection is appended meanwhile, and answered after it.
   - With `tailrace.durability=sync` a response to acks -1 waits until the records are on the device;
     one flush serves all waiting requests. Acks 0 and 1 do not wait. A batch that reaches the
     topic's `flush.messages` waits for a flush too, with any acks. If a flush fails, all waiting
@@ -35,7 +36,10 @@ Not done: quotas.
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from tailrace.cluster.image import Topic
 from tailrace.errors import (
@@ -47,7 +51,7 @@ from tailrace.errors import (
 from tailrace.handlers.produce_refusals import Refusal, is_transactional
 from tailrace.handlers.services import Services, error_code
 from tailrace.model import Acks, Codec, Offset, TopicPartition
-from tailrace.protocol.answers import Answer, CloseConnectionError
+from tailrace.protocol.answers import Answer, CloseConnectionError, Deferred
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
@@ -70,7 +74,7 @@ from tailrace.records.layout import (
 from tailrace.replication.flushes import Flushed
 from tailrace.replication.partition import Partition, UnknownPartitionError
 from tailrace.replication.validation import loop_share
-from tailrace.replication.waiting import expiring
+from tailrace.replication.waiting import Expiry
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.steps import run_eagerly
 from tailrace.storage.log import LogAppendInfo
@@ -101,32 +105,62 @@ class _PartitionResult:
     """The replicas in sync to wait for, or None."""
 
     @property
-    def is_settled(self) -> bool:
-        return self.flushed is None and self.acknowledged is None
+    def waiting(self) -> list[asyncio.Future[Any]]:
+        return [each for each in (self.flushed, self.acknowledged) if each is not None]
+
+    def settle(self) -> None:
+        """Answer the error where what it has waited for has failed."""
+        if self.flushed is not None and (error := self.flushed.result()) is not None:
+            refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            self.answer = _refused(self.answer.index, refusal)
+        elif self.acknowledged is not None:
+            try:
+                self.acknowledged.result()
+            except TailraceError as failure:
+                refusal = Refusal(error_code(failure), str(failure))
+                self.answer = _refused(self.answer.index, refusal)
+
+
+class _TopicResult(NamedTuple):
+    """The responses for a topic, without the records of the request."""
+
+    name: str
+    topic_id: UUID
+    partitions: list[_PartitionResult]
+
+    def response(self) -> TopicProduceResponse:
+        return TopicProduceResponse(
+            name=self.name,
+            topic_id=self.topic_id,
+            partition_responses=tuple([each.answer for each in self.partitions]),
+        )
 
 
 def handle_produce(
     services: Services, header: RequestHeader, request: ProduceRequest
-) -> Answer | Awaitable[Answer]:
+) -> Answer | Awaitable[Answer] | Deferred[Answer]:
     """Append every partition's batch.
+
+    Deferred where all were appended and have to be acknowledged: the next request may append.
 
     Raises (also from the awaitable):
         CloseConnectionError: acks 0 wants no answer and there is an error to tell.
     """
     response = _append_all(services, header, request)
     if isinstance(response, ProduceResponse):
-        return _unless_unwanted(request, response)
-    return _later_unless_unwanted(request, response)
+        return _unless_unwanted(request.acks, response)
+    if isinstance(response, Deferred):
+        # Without the request, whose records are in memory that the next one gets.
+        return response.then(partial(_unless_unwanted, request.acks))
+    return _later_unless_unwanted(request.acks, response)
 
 
-async def _later_unless_unwanted(
-    request: ProduceRequest, response: Awaitable[ProduceResponse]
-) -> Answer:
-    return _unless_unwanted(request, await response)
+async def _later_unless_unwanted(acks: int, response: Awaitable[ProduceResponse]) -> Answer:
+    return _unless_unwanted(acks, await response)
 
 
-def _unless_unwanted(request: ProduceRequest, response: ProduceResponse) -> Answer:
-    if request.acks != Acks.NONE:
+def _unless_unwanted(acks: int, response: ProduceResponse) -> Answer:
+    if acks != Acks.NONE:
         return response
     # One failed partition is enough to close the connection, as in Kafka, though the batches of the
     # others are in the log.
@@ -140,7 +174,7 @@ def _unless_unwanted(request: ProduceRequest, response: ProduceResponse) -> Answ
 
 def _append_all(
     services: Services, header: RequestHeader, request: ProduceRequest
-) -> ProduceResponse | Awaitable[ProduceResponse]:
+) -> ProduceResponse | Awaitable[ProduceResponse] | Deferred[ProduceResponse]:
     refusal = _refusal_of_all(request)
     is_for_all = request.acks == Acks.ALL
     # One transactional batch makes the whole request wait for the coordinator: its order is kept.
@@ -153,20 +187,33 @@ def _append_all(
             _produce_in_slices(services, header, request, refusal=refusal, is_for_all=is_for_all)
         )
     outcomes = [
-        _produce(services, header, data, refusal=refusal, is_for_all=is_for_all)
+        _TopicResult(
+            data.name,
+            data.topic_id,
+            _produce(services, header, data, refusal=refusal, is_for_all=is_for_all),
+        )
         for data in request.topic_data
     ]
     # Without anything to wait for, the response is made in this callback: no task, no future.
-    if not all(outcome.is_settled for topic in outcomes for outcome in topic):
-        return _respond_when_settled(services, header, request, outcomes=outcomes)
-    return _response(
-        services,
-        header,
-        [
-            _topic_response(data, topic)
-            for data, topic in zip(request.topic_data, outcomes, strict=True)
-        ],
-    )
+    if not any(each.waiting for topic in outcomes for each in topic.partitions):
+        return _response(services, header, [each.response() for each in outcomes])
+    return _respond_when_settled(services, header, outcomes, timeout_ms=request.timeout_ms)
+
+
+def _respond_when_settled(
+    services: Services, header: RequestHeader, outcomes: list[_TopicResult], *, timeout_ms: int
+) -> Deferred[ProduceResponse]:
+    """The response when the batches, all of which were appended or refused, are acknowledged."""
+
+    def respond() -> ProduceResponse:
+        for topic in outcomes:
+            for each in topic.partitions:
+                each.settle()
+        return _response(services, header, [topic.response() for topic in outcomes])
+
+    waiting = [each for topic in outcomes for part in topic.partitions for each in part.waiting]
+    # A flush is not cancelled: other requests wait for it too.
+    return Deferred(waiting, respond, end=_expiry(outcomes, timeout_ms).close)
 
 
 def _is_short(services: Services, request: ProduceRequest) -> bool:
@@ -230,9 +277,9 @@ async def _produce_in_slices(
 ) -> ProduceResponse:
     """Append the batches in order, with other callbacks in between."""
     slices = Slices()
-    outcomes: list[list[_PartitionResult]] = []
+    outcomes: list[_TopicResult] = []
     for data in request.topic_data:
-        outcomes.append([])
+        outcomes.append(_TopicResult(data.name, data.topic_id, []))
         for each in data.partition_data:
             topic = await _find_free(services, data, each.index)
             refused, guard = refusal or _refusal_of_topic(topic, data), None
@@ -258,10 +305,10 @@ async def _produce_in_slices(
                 outcome = _append(
                     services, header, topic, data=each, is_for_all=is_for_all, guard=guard
                 )
-            outcomes[-1].append(outcome)
+            outcomes[-1].partitions.append(outcome)
             await slices.turn()
         await slices.turn()
-    return await _respond_when_settled(services, header, request, outcomes=outcomes)
+    return await _respond_in_slices(services, header, outcomes, timeout_ms=request.timeout_ms)
 
 
 async def _find_free(services: Services, data: TopicProduceData, index: int) -> Topic | None:
@@ -277,43 +324,27 @@ async def _find_free(services: Services, data: TopicProduceData, index: int) -> 
         await services.replicas.wait_until_free(name)
 
 
-async def _respond_when_settled(
-    services: Services,
-    header: RequestHeader,
-    request: ProduceRequest,
-    *,
-    outcomes: list[list[_PartitionResult]],
+async def _respond_in_slices(
+    services: Services, header: RequestHeader, outcomes: list[_TopicResult], *, timeout_ms: int
 ) -> ProduceResponse:
+    """The same for a request of many batches."""
     slices = Slices()
     responses = []
-    waiting = [
-        each.acknowledged for topic in outcomes for each in topic if each.acknowledged is not None
-    ]
-    with expiring(waiting, timeout_ms=request.timeout_ms):
-        for data, topic in zip(request.topic_data, outcomes, strict=True):
-            for outcome in topic:
-                await _settle(outcome)
+    with closing(_expiry(outcomes, timeout_ms)):
+        for topic in outcomes:
+            for each in topic.partitions:
+                if each.waiting:
+                    await asyncio.wait(each.waiting)
+                each.settle()
                 await slices.turn()
-            responses.append(_topic_response(data, topic))
+            responses.append(topic.response())
             await slices.turn()
     return _response(services, header, responses)
 
 
-async def _settle(outcome: _PartitionResult) -> None:
-    """Wait for what the answer of a partition promises, and answer an error if it fails."""
-    index = outcome.answer.index
-    if outcome.flushed is not None:
-        # `shield`: other requests wait for the same flush if this client disconnects.
-        error = await asyncio.shield(outcome.flushed)
-        if error is not None:
-            refusal = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            outcome.answer = _refused(index, refusal)
-            return
-    if outcome.acknowledged is not None:
-        try:
-            await outcome.acknowledged
-        except TailraceError as error:
-            outcome.answer = _refused(index, Refusal(error_code(error), str(error)))
+def _expiry(outcomes: list[_TopicResult], timeout_ms: int) -> Expiry:
+    acknowledged = [each.acknowledged for topic in outcomes for each in topic.partitions]
+    return Expiry([each for each in acknowledged if each is not None], timeout_ms=timeout_ms)
 
 
 def _response(
@@ -363,16 +394,6 @@ def _with_leaders(services: Services, response: ProduceResponse) -> ProduceRespo
                 )
         topics.append(replace(topic, partition_responses=tuple(answers)))
     return replace(response, responses=tuple(topics), node_endpoints=tuple(endpoints.values()))
-
-
-def _topic_response(
-    data: TopicProduceData, outcomes: list[_PartitionResult]
-) -> TopicProduceResponse:
-    return TopicProduceResponse(
-        name=data.name,
-        topic_id=data.topic_id,
-        partition_responses=tuple([outcome.answer for outcome in outcomes]),
-    )
 
 
 def _first_error(response: ProduceResponse) -> ErrorCode:

@@ -1,17 +1,21 @@
-"""Results of a handler: a response, a long response, no response, or the end of the connection.
+"""Results of a handler: a response, now or later, no response, or the end of the connection.
 
 The two do not know each other: a handler has no sockets, and the server no meaning of a request.
 
 Not here: how an answer is encoded and when it leaves (`server.dispatch`, `server.sending`).
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tailrace.errors import FatalError
 from tailrace.protocol.fields import Message, Records
 from tailrace.protocol.frames import RequestHeader
 from tailrace.values import dataclass
+
+T = TypeVar("T")
+S = TypeVar("S")
 
 PARTS_INLINE_MAX: Final = 500
 """Most parts of a request that is decoded and answered on the loop: some 2 ms of work."""
@@ -29,8 +33,63 @@ class LongAnswer:
     """Such answers have places of their own: a device that hangs must not hold up the others."""
 
 
-Handled = Answer | Awaitable[Answer] | LongAnswer
-"""The answer, a coroutine where the handler has to wait for it, or a long one."""
+class Deferred(Generic[T]):
+    """The answer to a request that has taken effect, and whose client waits for others to have it.
+
+    So the next request may begin before: nothing of the frame is needed any more, and what was done
+    stays done. Whoever gets it calls `take` or `cancel`, or awaits it.
+    """
+
+    __slots__ = ("_end", "_make", "waiting")
+
+    def __init__(
+        self,
+        waiting: Sequence[asyncio.Future[Any]],
+        make: Callable[[], T],
+        *,
+        end: Callable[[], None],
+    ) -> None:
+        """`make` gives the answer once all in `waiting` are done; `end` is called once, after it.
+
+        `end` cancels those that are not done.
+        """
+        self.waiting = waiting
+        self._make = make
+        self._end = end
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer can be taken."""
+        return all(each.done() for each in self.waiting)
+
+    def take(self) -> T:
+        """The answer; raises what `make` raises."""
+        try:
+            return self._make()
+        finally:
+            self._end()
+
+    def cancel(self) -> None:
+        """Wait for it no more."""
+        self._end()
+
+    def then(self, change: Callable[[T], S]) -> "Deferred[S]":
+        """The same answer in another form."""
+        make = self._make
+        return Deferred(self.waiting, lambda: change(make()), end=self._end)
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        try:
+            if not self.is_done:
+                yield from asyncio.wait(self.waiting).__await__()
+        except BaseException:
+            self.cancel()
+            raise
+        return self.take()
+
+
+Handled = Answer | Awaitable[Answer] | Deferred[Answer] | LongAnswer
+"""The answer, a coroutine where the handler has to wait for it, a deferred or a long one."""
 
 Handler = Callable[[RequestHeader, Any], Handled]
 """The request is None for an ApiVersions request of a version that is not served."""

@@ -9,8 +9,7 @@ A request that waits for one offset of one partition (acks=all, DeleteRecords) g
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from tailrace.errors import RetriableError
@@ -138,26 +137,25 @@ class OffsetWaits:
             _fail(each, error)
 
 
-@contextmanager
-def expiring(waiting: Sequence[asyncio.Future[None]], *, timeout_ms: int) -> Iterator[None]:
-    """Give futures a ReplicasTimedOutError after a time; cancel those that are left at the end."""
-    if not waiting:
-        yield
-        return
+class Expiry:
+    """Gives futures a ReplicasTimedOutError after a time, until it is closed."""
 
-    def expire() -> None:
+    def __init__(self, waiting: Sequence[asyncio.Future[None]], *, timeout_ms: int) -> None:
+        self._waiting = waiting
+        self._timeout_ms = timeout_ms
+        self._timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, self._expire)
+
+    def _expire(self) -> None:
         error = ReplicasTimedOutError(
-            f"the replicas in sync did not have it within {timeout_ms} ms"
+            f"the replicas in sync did not have it within {self._timeout_ms} ms"
         )
-        for each in waiting:
+        for each in self._waiting:
             _fail(each, error)
 
-    timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, expire)
-    try:
-        yield
-    finally:
-        timer.cancel()
-        for each in waiting:
+    def close(self) -> None:
+        """Cancel those that are left."""
+        self._timer.cancel()
+        for each in self._waiting:
             each.cancel()
 
 

@@ -3,10 +3,12 @@ r"""One client's connection: receives request frames and sends responses, in ord
     socket -> input (64 KiB, shared by small frames) -> frame -> dispatch -> output -> socket
                   \-> a frame that does not fit gets a buffer of its own
 
-Requests are answered one at a time, in order, as Kafka promises. Responses to frames that arrived
-together are sent together, because a system call costs as much as a small request. Nothing more is
-read until the kernel has taken them. So one connection holds at most the input, one large frame and
-some responses. A frame gets its own buffer when it has filled the input, and a buffer of its full
+Requests are answered one at a time, in order, as Kafka promises. A Produce that has been appended,
+and waits for followers, does not hold up the next Produce: followers fetch the batches of both at
+once. Its answer leaves first all the same (decision 83). Responses to frames that arrived together
+are sent together, because a system call costs as much as a small request. Nothing more is read
+until the kernel has taken them. So one connection holds at most the input, one large frame and some
+responses. A frame gets its own buffer when it has filled the input, and a buffer of its full
 size when it has filled that one: a length alone reserves no memory. `memory` limits all connections
 together: a socket is not read while its request waits for memory.
 """
@@ -14,12 +16,14 @@ together: a socket is not read while its request waits for memory.
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
 from tailrace.errors import TailraceError
-from tailrace.protocol.answers import CloseConnectionError
+from tailrace.protocol.answers import CloseConnectionError, Deferred
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.runtime.network import AcceptedSocket
 from tailrace.runtime.slices import SLICE_S
@@ -34,6 +38,10 @@ logger = logging.getLogger(__name__)
 
 OUTPUT_BUFFERS_MAX: Final = 64
 """Buffers of responses that are collected before they are sent; a small response is one buffer."""
+
+DEFERRED_MAX: Final = 64
+"""Answers of a connection that wait at a time: each takes some 2 KB. A producer with more requests
+in flight gains nothing by it: followers fetch a megabyte of 16 KB batches at once then."""
 
 
 class Connection:
@@ -67,6 +75,8 @@ class Connection:
         """Requests that have been received and not been answered."""
         self._output: list[Records] = []
         self._answering: asyncio.Task[None] | None = None
+        self._deferred: deque[Deferred[list[Records]] | list[Records]] = deque()
+        """An answer that waits, and those that leave after it."""
         self._reading: asyncio.Task[None] | None = None
         """The task that reads the next bytes to send from a device."""
         self._is_closed = False
@@ -114,6 +124,10 @@ class Connection:
         if self._is_closed:
             return
         self._is_closed = True
+        for each in self._deferred:
+            if isinstance(each, Deferred):
+                each.cancel()
+        self._deferred.clear()
         if self._answering is not None:
             # Cancel in the next turn: a task that is cancelled before it begins never awaits its
             # coroutine, and Python would warn about that.
@@ -147,13 +161,22 @@ class Connection:
 
     def _on_readable(self) -> None:
         # A request comes while another is answered: one at a time, in order, as Kafka promises.
-        if self._answering is not None:
+        if self._answering is not None or self._is_held:
             self._pause()
         elif self.requests.large is None:
             self._guard(self._receive_and_work)
         elif not self._turns.ask(self._receive_large):
             self._share.is_queued = True
             self._pause()
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether the next request has to wait for the answers that are deferred."""
+        # Only a Produce may begin before: others could see that the batches are not acknowledged.
+        return bool(self._deferred) and (
+            len(self._deferred) >= DEFERRED_MAX
+            or self.requests.next_key not in (None, ApiKey.PRODUCE)
+        )
 
     def _receive_large(self) -> int:
         """Continue to receive a large request; returns how many bytes of memory were written."""
@@ -209,7 +232,10 @@ class Connection:
         received = self.requests.receive(self._socket)
         # 0: the client has closed. What it has sent before is still answered.
         if received == 0:
-            self._lose()
+            if self._deferred:
+                self._pause()  # Received again after the answers.
+            else:
+                self._lose()
         self._active_at = self._loop.time()
         if received:
             self._work()
@@ -221,7 +247,11 @@ class Connection:
         """
         started = time.perf_counter()
         while self.requests.has_any and not (
-            self._is_closed or self._answering or self._is_blocked or self._is_resting
+            self._is_closed
+            or self._answering
+            or self._is_blocked
+            or self._is_resting
+            or self._is_held
         ):
             if time.perf_counter() - started >= SLICE_S:
                 self._is_resting = True
@@ -240,12 +270,43 @@ class Connection:
             if isinstance(answer, list):
                 self.requests.answered()
                 self._collect(answer)
+            elif isinstance(answer, Deferred):
+                self.requests.answered()
+                self._defer(answer)
             else:
                 self._answering = asyncio.ensure_future(self._answer(answer))
         self._flush()
         self._watch()
 
+    def _defer(self, answer: Deferred[list[Records]]) -> None:
+        self._deferred.append(answer)
+        for each in answer.waiting:
+            each.add_done_callback(self._on_settled)
+
+    def _on_settled(self, _: asyncio.Future[object]) -> None:
+        first = self._deferred[0] if self._deferred else None
+        # Else it waits for more, or an earlier call has sent it with those before it.
+        if isinstance(first, Deferred) and first.is_done:
+            self._guard(self._answer_deferred)
+
+    def _answer_deferred(self) -> None:
+        while self._deferred:
+            first = self._deferred[0]
+            if isinstance(first, Deferred):
+                if not first.is_done:
+                    break
+                try:
+                    first = first.take()
+                except asyncio.CancelledError as error:
+                    raise _abandoned() from error
+            self._deferred.popleft()
+            self._output += first
+        self._work()
+
     def _collect(self, answer: list[Records]) -> None:
+        if self._deferred:
+            self._deferred.append(answer)
+            return
         # Sent together: a system call costs as much as a small request.
         self._output += answer
         if len(self._output) >= OUTPUT_BUFFERS_MAX:
@@ -260,7 +321,7 @@ class Connection:
             return
         self._answering = None
         self.requests.answered()
-        self._output += buffers
+        self._collect(buffers)
         self._guard(self._work)
 
     def _flush(self) -> None:
@@ -324,4 +385,8 @@ async def _not_abandoned(awaited: Awaitable[T]) -> T:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise RuntimeError("what the request waits for was cancelled") from error
+        raise _abandoned() from error
+
+
+def _abandoned() -> RuntimeError:
+    return RuntimeError("what the request waits for was cancelled")

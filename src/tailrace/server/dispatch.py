@@ -25,6 +25,7 @@ from tailrace.errors import FatalError
 from tailrace.protocol.answers import (
     PARTS_INLINE_MAX,
     Answer,
+    Deferred,
     Handler,
     LongAnswer,
     RepeatedAnswers,
@@ -136,7 +137,8 @@ class Dispatcher:
     ) -> list[Records] | Awaitable[list[Records]]:
         """The response to a frame of `peer`, now or later; an empty list means no response.
 
-        `repeats` are those of the connection, which remember a request that is answered at once.
+        A `Deferred` where the next request may begin before. `repeats` are those of the connection,
+        which remember a request that is answered at once.
 
         Raises (also from the awaitable):
             MalformedMessageError: the frame is not a request.
@@ -164,6 +166,8 @@ class Dispatcher:
         answer = self._find_handler(header.api_key)(header, request)
         if isinstance(answer, LongAnswer):
             return self._encode_long(header, answer)
+        if isinstance(answer, Deferred):
+            return answer.then(partial(self._encode, header))
         if isinstance(answer, Awaitable):
             return self._encode_later(header, answer)
         buffers = self._encode(header, answer)

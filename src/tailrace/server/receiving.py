@@ -75,6 +75,11 @@ class LargeRequest:
     def is_whole(self) -> bool:
         return self._count == self.size
 
+    @property
+    def key(self) -> int:
+        """Its API key."""
+        return int.from_bytes(self._bytes[:2], "big")
+
     def take(self) -> memoryview:
         """Return the complete request; this object keeps no reference to it."""
         frame, self._bytes = self._bytes, memoryview(b"")
@@ -147,6 +152,16 @@ class RequestInput:
     def has_any(self) -> bool:
         """Whether bytes were received that are not answered; maybe of an incomplete request."""
         return self._start < self._end or self.large is not None
+
+    @property
+    def next_key(self) -> int | None:
+        """API key of the next request; None: its first bytes have not been received yet."""
+        if self.large is not None:
+            return self.large.key
+        if self._end - self._start < _PREFIX.size:
+            return None
+        key: int = _PREFIX.unpack_from(self._input, self._start)[1]
+        return key
 
     def has_room(self) -> bool:
         """Whether bytes can be received; False while a large request waits for memory."""

@@ -1,13 +1,14 @@
 """A connection whose requests fail in ways that no handler should, or have long answers."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
 
 import pytest
 
 from tailrace.broker.config import broker_config
 from tailrace.broker.start import start_broker
+from tailrace.protocol.answers import Deferred
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -142,8 +143,9 @@ async def _from_device(stored: FileSlice, size: int) -> bytes:
     raise NotImplementedError
 
 
+@pytest.mark.parametrize("is_deferred", [False, True])
 async def test_a_request_whose_handler_is_cancelled_ends_its_connection(
-    outside: Outside, caplog: pytest.LogCaptureFixture
+    outside: Outside, caplog: pytest.LogCaptureFixture, *, is_deferred: bool
 ) -> None:
     """The client does not wait for ever, the log says why, and other connections are served."""
     abandoned: list[asyncio.Future[list[Records]]] = []
@@ -151,11 +153,12 @@ async def test_a_request_whose_handler_is_cancelled_ends_its_connection(
     def around(dispatch: Dispatch) -> Dispatch:
         def answer(
             frame: memoryview, peer: str, repeats: ConnectionRepeats | None
-        ) -> list[Records] | asyncio.Future[list[Records]]:
+        ) -> list[Records] | Awaitable[list[Records]]:
             if abandoned:
-                return dispatch(frame, peer, repeats)  # type: ignore[return-value]
-            abandoned.append(asyncio.get_running_loop().create_future())
-            return abandoned[0]
+                return dispatch(frame, peer, repeats)
+            waiting: asyncio.Future[list[Records]] = asyncio.get_running_loop().create_future()
+            abandoned.append(waiting)
+            return Deferred([waiting], waiting.result, end=lambda: None) if is_deferred else waiting
 
         return answer
 
