@@ -15,7 +15,6 @@ After a crash: the new log start is kept from the next checkpoint on (at most
 """
 
 import asyncio
-from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
@@ -32,7 +31,7 @@ from tailrace.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from tailrace.replication.partition import Partition
-from tailrace.replication.waiting import Expiry, ReplicasTimedOutError
+from tailrace.replication.waiting import ReplicasTimedOutError, expire
 from tailrace.runtime.slices import Slices, each_in_slices
 
 
@@ -60,11 +59,14 @@ async def handle_delete_records(
         await slices.turn()
     waiting = [each.deleted for topic in deletions for each in topic if each.deleted is not None]
     topics = []
-    with closing(Expiry(waiting, timeout_ms=request.timeout_ms)):
+    end = expire(waiting, timeout_ms=request.timeout_ms)
+    try:
         for topic, done in zip(request.topics, deletions, strict=True):
             results = [await _answer(each) for each in done]
             topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(results)))
             await slices.turn()
+    finally:
+        end()
     return DeleteRecordsResponse(topics=tuple(topics))
 
 

@@ -35,8 +35,7 @@ Not done: quotas.
 """
 
 import asyncio
-from collections.abc import Awaitable
-from contextlib import closing
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -74,7 +73,7 @@ from tailrace.records.layout import (
 from tailrace.replication.flushes import Flushed
 from tailrace.replication.partition import Partition, UnknownPartitionError
 from tailrace.replication.validation import loop_share
-from tailrace.replication.waiting import Expiry
+from tailrace.replication.waiting import expire
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.steps import run_eagerly
 from tailrace.storage.log import LogAppendInfo
@@ -212,8 +211,13 @@ def _respond_when_settled(
         return _response(services, header, [topic.response() for topic in outcomes])
 
     waiting = [each for topic in outcomes for part in topic.partitions for each in part.waiting]
-    # A flush is not cancelled: other requests wait for it too.
-    return Deferred(waiting, respond, end=_expiry(outcomes, timeout_ms).close)
+    return Deferred(
+        waiting,
+        respond,
+        # A flush is not cancelled: other requests wait for it too.
+        end=_expire(outcomes, timeout_ms),
+        expected=_response(services, header, [each.response() for each in outcomes]),
+    )
 
 
 def _is_short(services: Services, request: ProduceRequest) -> bool:
@@ -330,7 +334,8 @@ async def _respond_in_slices(
     """The same for a request of many batches."""
     slices = Slices()
     responses = []
-    with closing(_expiry(outcomes, timeout_ms)):
+    end = _expire(outcomes, timeout_ms)
+    try:
         for topic in outcomes:
             for each in topic.partitions:
                 if each.waiting:
@@ -339,12 +344,23 @@ async def _respond_in_slices(
                 await slices.turn()
             responses.append(topic.response())
             await slices.turn()
+    finally:
+        end()
     return _response(services, header, responses)
 
 
-def _expiry(outcomes: list[_TopicResult], timeout_ms: int) -> Expiry:
+def _expire(outcomes: list[_TopicResult], timeout_ms: int) -> Callable[[], None]:
     acknowledged = [each.acknowledged for topic in outcomes for each in topic.partitions]
-    return Expiry([each for each in acknowledged if each is not None], timeout_ms=timeout_ms)
+    return expire([each for each in acknowledged if each is not None], timeout_ms=timeout_ms)
+
+
+def refused_response(
+    services: Services, header: RequestHeader, topic: TopicProduceData, *, error: TailraceError
+) -> ProduceResponse:
+    """The response where the only batch of a request was appended, and not acknowledged."""
+    answer = _refused(topic.partition_data[0].index, Refusal(error_code(error), str(error)))
+    result = _TopicResult(topic.name, topic.topic_id, [_PartitionResult(answer)])
+    return _response(services, header, [result.response()])
 
 
 def _response(

@@ -9,7 +9,8 @@ appends their batches. It costs a tenth of the general path (decision 37).
 `handlers.produce` says what a request means. Here a request is answered only as it would be
 answered there, byte by byte, and the log is then the same; every other request goes there. That is:
 
-    learn   a request for one partition was answered there without an error, at once
+    learn   a request for one partition was answered there without an error, or has to wait only
+            for followers
     take    each byte of the next one that stands for anything else is equal; the topic, its
             settings, the partition and the producer are looked up at each call
 
@@ -17,34 +18,45 @@ Invariant: nothing of a topic is remembered but its name, so that no change of i
 """
 
 from collections.abc import Sequence
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from tailrace import kernels
 from tailrace.errors import TailraceError
+from tailrace.handlers.produce import refused_response
 from tailrace.handlers.services import Services
 from tailrace.kernels import ENTRY_WIDTH, Taking
 from tailrace.model import NO_PRODUCER_ID, NO_TIMESTAMP, Acks, Offset, ProducerId, TopicPartition
-from tailrace.protocol.answers import Answer
+from tailrace.protocol.answers import Answer, Deferred
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.fields import Message, received_records
+from tailrace.protocol.fields import Message, Records, received_records
 from tailrace.protocol.frames import (
     SIZE_BYTES,
     RequestHeader,
     encode_response,
     request_buffers,
+    response_buffers,
 )
-from tailrace.protocol.messages.produce import ProduceRequest, ProduceResponse
+from tailrace.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from tailrace.records.batch import Batch
 from tailrace.records.layout import HEADER_SIZE
 from tailrace.replication.partition import Partition
+from tailrace.replication.waiting import expire
 from tailrace.storage.checked_appends import CheckedBatches, allows_checked, plan_checked
 from tailrace.storage.segment import DueEntry
 from tailrace.values import replace
 
 if TYPE_CHECKING:
+    import asyncio
+
     from tailrace.cluster.image import ClusterImage
 
 # A producer sends to the partitions of a broker by turns, so one request is not enough.
@@ -62,6 +74,9 @@ ENTRIES_MAX: Final = 32
 
 _FRAME: Final = Struct(f"={Taking.FRAME_BYTES_MAX + 1}q")
 """The places of the kernel's state up to `Taking.FRAME_BYTES_MAX`."""
+
+_HEAD: Final = Struct(">ii")
+"""Size and correlation id of an answer."""
 
 _TAKEN_FROM: Final = int(Taking.BYTES_BEFORE_ENTRY)
 """From this place of its state on, the kernel says what it took."""
@@ -139,11 +154,9 @@ class RepeatedProduce:
         found = self._services.find_topic(topic.name, topic.topic_id)
         name = TopicPartition("" if found is None else found.name, topic.partition_data[0].index)
         partition = self._services.replicas.get(name)
-        # An answer that waits for a flush or for followers cannot be given at once.
-        is_awaited = request.acks == Acks.ALL and (
-            self._services.is_durable or (partition is not None and not partition.is_alone)
-        )
-        if partition is None or is_awaited or not allows_checked(partition.log.config):
+        # An answer that waits for a flush is made by the general path.
+        is_flushed = request.acks == Acks.ALL and self._services.is_durable
+        if partition is None or is_flushed or not allows_checked(partition.log.config):
             return
         known = _Known(
             version=header.api_version,
@@ -172,11 +185,12 @@ class RepeatedProduce:
 
     def take(
         self, received: bytearray, start: int, limit: int, *, frame_bytes_max: int
-    ) -> tuple[int, bytes] | None:
+    ) -> tuple[int, bytes | Deferred[list[Records]]] | None:
         """Answer the requests at `start` that repeat a known one; None if the first does not.
 
         Returns the position after the last of them, and their answers. The log is as if each had
-        been answered by `handle_produce`.
+        been answered by `handle_produce`. Where followers have to acknowledge the batches, they
+        do so for all of one call together, or all are refused.
         """
         # The correlation id before it differs each time. The kernel compares the bytes around it.
         at = start + SIZE_BYTES + _CONSTANT_FROM
@@ -192,13 +206,14 @@ class RepeatedProduce:
 
     def _take(
         self, known: _Known, repeat: _Repeat, received: bytearray, *, place: tuple[int, int]
-    ) -> tuple[int, bytes] | None:
+    ) -> tuple[int, bytes | Deferred[list[Records]]] | None:
         partition = self._find(known, repeat.constant)
         # The log start is part of the answer, and DeleteRecords or retention may have raised it.
         if partition is None or partition.log.start_offset != known.log_start_offset:
             return None
-        # A reassignment may have added followers since, for which acks=all waits.
-        if partition.leadership is not None and known.acks == Acks.ALL:
+        # A reassignment may have added followers since, or one may have left the ISR.
+        is_awaited = partition.leadership is not None and known.acks == Acks.ALL
+        if is_awaited and partition.insync_spare < 0:
             return None
         buffers, now_ms = self._buffers, self._services.clock.now_ms()
         state = buffers.state
@@ -242,7 +257,39 @@ class RepeatedProduce:
         if not partition.append_checked(batches, now_ms=now_ms):
             return None
         # A copy, since the buffers belong to all connections.
-        return position, bytes(buffers.answers[:answers_size])
+        answers = bytes(buffers.answers[:answers_size])
+        awaited = partition.acknowledged(Offset(next_offset)) if is_awaited else None
+        if awaited is None:
+            return position, answers
+        respond = partial(self._respond, known, answers, size=len(repeat.answer), awaited=awaited)
+        end = expire([awaited], timeout_ms=known.timeout_ms)
+        return position, Deferred([awaited], respond, end=end)
+
+    def _respond(
+        self, known: _Known, answers: bytes, *, size: int, awaited: "asyncio.Future[None]"
+    ) -> list[Records]:
+        """The answers, each of `size` bytes, once followers have the batches or will not."""
+        try:
+            awaited.result()
+        except TailraceError as error:
+            data = PartitionProduceData(index=known.partition)
+            topic = TopicProduceData(
+                name=known.topic, topic_id=known.topic_id, partition_data=(data,)
+            )
+            refused = []
+            for at in range(0, len(answers), size):
+                _, correlation_id = _HEAD.unpack_from(answers, at)
+                header = RequestHeader(
+                    ApiKey.PRODUCE, known.version, correlation_id, known.client_id
+                )
+                refused += response_buffers(
+                    APIS[ApiKey.PRODUCE],
+                    refused_response(self._services, header, topic, error=error),
+                    version=known.version,
+                    correlation_id=correlation_id,
+                )
+            return refused
+        return [answers]
 
     def _find(self, known: _Known, constant: bytes) -> Partition | None:
         """The partition of a known request, if requests for it can be answered at once."""

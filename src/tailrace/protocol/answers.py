@@ -37,10 +37,10 @@ class Deferred(Generic[T]):
     """The answer to a request that has taken effect, and whose client waits for others to have it.
 
     So the next request may begin before: nothing of the frame is needed any more, and what was done
-    stays done. Whoever gets it calls `take` or `cancel`, or awaits it.
+    stays done. The caller calls `take` or `cancel`, or awaits it.
     """
 
-    __slots__ = ("_end", "_make", "waiting")
+    __slots__ = ("_end", "_make", "expected", "waiting")
 
     def __init__(
         self,
@@ -48,12 +48,15 @@ class Deferred(Generic[T]):
         make: Callable[[], T],
         *,
         end: Callable[[], None],
+        expected: "Answer" = None,
     ) -> None:
-        """`make` gives the answer once all in `waiting` are done; `end` is called once, after it.
+        """`make` gives the answer once all in `waiting` are done.
 
-        `end` cancels those that are not done.
+        `end` cancels those that are not, and may be called again. `expected` is the answer if
+        nothing fails, for `Repeats.learn`.
         """
         self.waiting = waiting
+        self.expected = expected
         self._make = make
         self._end = end
 
@@ -76,7 +79,7 @@ class Deferred(Generic[T]):
     def then(self, change: Callable[[T], S]) -> "Deferred[S]":
         """The same answer in another form."""
         make = self._make
-        return Deferred(self.waiting, lambda: change(make()), end=self._end)
+        return Deferred(self.waiting, lambda: change(make()), end=self._end, expected=self.expected)
 
     def __await__(self) -> Generator[Any, Any, T]:
         try:
@@ -95,8 +98,8 @@ Handler = Callable[[RequestHeader, Any], Handled]
 """The request is None for an ApiVersions request of a version that is not served."""
 
 
-RepeatedAnswers = bytes | list[Records]
-"""The frames of answers, maybe none; Fetch has slices of files among them."""
+RepeatedAnswers = bytes | list[Records] | Deferred[list[Records]]
+"""The frames of answers, maybe none; Fetch has slices of files among them, Produce may defer."""
 
 
 class Repeats(Protocol):
@@ -105,7 +108,10 @@ class Repeats(Protocol):
     def learn(
         self, header: RequestHeader, request: Message, *, answer: Answer, frame: memoryview
     ) -> None:
-        """Note a request that was answered at once; `frame` has the size in front cut off."""
+        """Note a request that was answered at once, or has a deferred answer.
+
+        `frame` has the size in front cut off.
+        """
         ...
 
     def take(

@@ -9,7 +9,7 @@ A request that waits for one offset of one partition (acks=all, DeleteRecords) g
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 from tailrace.errors import RetriableError
@@ -137,26 +137,29 @@ class OffsetWaits:
             _fail(each, error)
 
 
-class Expiry:
-    """Gives futures a ReplicasTimedOutError after a time, until it is closed."""
+def expire(waiting: Sequence[asyncio.Future[None]], *, timeout_ms: int) -> Callable[[], None]:
+    """Give futures a ReplicasTimedOutError after a time; the result ends that, and may be repeated.
 
-    def __init__(self, waiting: Sequence[asyncio.Future[None]], *, timeout_ms: int) -> None:
-        self._waiting = waiting
-        self._timeout_ms = timeout_ms
-        self._timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, self._expire)
+    It cancels those that are left.
+    """
 
-    def _expire(self) -> None:
+    def time_out() -> None:
         error = ReplicasTimedOutError(
-            f"the replicas in sync did not have it within {self._timeout_ms} ms"
+            f"the replicas in sync did not have it within {timeout_ms} ms"
         )
-        for each in self._waiting:
+        for each in waiting:
             _fail(each, error)
 
-    def close(self) -> None:
-        """Cancel those that are left."""
-        self._timer.cancel()
-        for each in self._waiting:
+    if not waiting:
+        return lambda: None
+    timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, time_out)
+
+    def end() -> None:
+        timer.cancel()
+        for each in waiting:
             each.cancel()
+
+    return end
 
 
 def _fail(waiting: asyncio.Future[None], error: Exception) -> None:

@@ -259,7 +259,9 @@ class Connection:
                 break
             repeated = self.requests.take_repeated(self._repeats)
             if repeated is not None:
-                if repeated:
+                if isinstance(repeated, Deferred):
+                    self._defer(repeated)
+                elif repeated:
                     self._collect(repeated if isinstance(repeated, list) else [repeated])
                 continue
             frame = self.requests.next_frame()

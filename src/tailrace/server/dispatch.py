@@ -166,14 +166,17 @@ class Dispatcher:
         answer = self._find_handler(header.api_key)(header, request)
         if isinstance(answer, LongAnswer):
             return self._encode_long(header, answer)
-        if isinstance(answer, Deferred):
-            return answer.then(partial(self._encode, header))
-        if isinstance(answer, Awaitable):
+        if isinstance(answer, Awaitable) and not isinstance(answer, Deferred):
             return self._encode_later(header, answer)
-        buffers = self._encode(header, answer)
+        if isinstance(answer, Deferred):
+            found: list[Records] | Deferred[list[Records]]
+            # Learned before it is made: the frame's memory is not this request's any more then.
+            found, answer = answer.then(partial(self._encode, header)), answer.expected
+        else:
+            found = self._encode(header, answer)
         if header.api_key in REPEATED and repeats is not None and request is not None:
             repeats.learn(header, request, answer=answer, frame=frame)
-        return buffers
+        return found
 
     async def _encode_later(
         self, header: RequestHeader, answer: Awaitable[Answer]
