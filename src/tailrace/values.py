@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from dataclasses import dataclass, field, fields, replace
 else:
     from collections.abc import Callable, Mapping, Sequence
-    from functools import cached_property
+    from functools import cache, cached_property
+    from operator import attrgetter
     from types import MappingProxyType
     from typing import Any, ClassVar
 
@@ -92,12 +93,21 @@ else:
         Raises:
             ValueError: a field that `__init__` does not take is to be changed.
         """
-        for each in fields(made):
-            if each.init:
-                changes.setdefault(each.name, getattr(made, each.name))
-            elif each.name in changes:
-                raise ValueError(f"field {each.name} is no argument of {type(made).__name__}")
-        return type(made)(**changes)
+        names, values_of, without_init = _copied(type(made))
+        for each in without_init:
+            if each in changes:
+                raise ValueError(f"field {each} is no argument of {type(made).__name__}")
+        return type(made)(**dict(zip(names, values_of(made), strict=False)) | changes)
+
+    @cache
+    def _copied(kind: type) -> tuple[tuple[str, ...], Callable[[Any], Any], tuple[str, ...]]:
+        """Names of the fields that `__init__` takes, what reads all of them, and other fields."""
+        # The controller replaces a partition for each change of one: this is most of what it costs.
+        declared = fields(kind)
+        names = tuple(each.name for each in declared if each.init)
+        # Two more than are wanted: with a single name it would give the value, and no tuple of it.
+        values_of = attrgetter(*names, "__class__", "__class__")
+        return names, values_of, tuple(each.name for each in declared if not each.init)
 
     def dataclass(
         template: type | None = None,

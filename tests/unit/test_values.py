@@ -233,6 +233,15 @@ def test_fields_and_replace_do_what_those_of_dataclasses_do() -> None:
         assert [each.name for each in values.fields(kind)] == names
         changed = values.replace(kind(x=1), y=2)
         assert changed == dataclasses.replace(kind(x=1), y=2) == kind(x=1, y=2)
+
+    @values.dataclass(frozen=True, slots=True)
+    class Single:
+        """A value of one field."""
+
+        x: int
+
+    assert values.replace(Single(1), x=2) == Single(2)
+    assert values.replace(Single(1)) == Single(1)
     with pytest.raises(TypeError):
         values.fields(int)  # type: ignore[arg-type]
 
