@@ -136,6 +136,7 @@ class DecoderSource:
             "refuse_string": _refuse_string,
             "refuse_text": _refuse_text,
             "uuid_from": uuid_from,
+            "uuids_in": Struct("16s").iter_unpack,
         }
 
     def of_message(self, message: type) -> MessageDecoder:
@@ -344,8 +345,7 @@ class DecoderSource:
         self._line(f"    refuse_parts({path!r}, {count}, position)")
         if kind == "uuid":
             self._line(f"stop = position + {count} * 16")
-            places = "range(position, stop, 16)"
-            self._line(f"{target} = tuple(uuid_from(bytes(view[at : at + 16])) for at in {places})")
+            self._line(f"{target} = tuple([uuid_from(x) for x, in uuids_in(view[position:stop])])")
             self._line("position = stop")
         elif numbers:
             self._line(f"{target} = array_from(f'>{{{count}}}{numbers}', view, position)")

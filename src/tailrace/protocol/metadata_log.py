@@ -13,7 +13,7 @@ ignored. A version that is not known is refused, where Kafka reads it as its new
 """
 
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 from struct import Struct
 from typing import Final, NamedTuple, cast
 
@@ -28,6 +28,8 @@ from tailrace.protocol.primitives import read_uvarint, write_uvarint
 from tailrace.records.control import ControlType
 
 _FRAME_VERSION: Final = 1
+_NUMBERS: Final = 3
+"""Bytes of frame, type and version, at the beginning of a value."""
 _CONTROL_KEY: Final = Struct(">hh")
 _VERSION: Final = Struct(">h")
 
@@ -112,21 +114,33 @@ def decode_data(value: Buffer | None) -> VersionedRecord:
     """
     view = memoryview(value or b"")
     try:
-        frame, position = read_uvarint(view, 0)
-        number, position = read_uvarint(view, position)
-        version, position = read_uvarint(view, position)
-    except IndexError:
+        frame, number, version = view[:_NUMBERS]
+        position = _NUMBERS
+        # Each is a byte, in all that Kafka has.
+        if (frame | number | version) > 0x7F:
+            frame, position = read_uvarint(view, 0)
+            number, position = read_uvarint(view, position)
+            version, position = read_uvarint(view, position)
+    except (IndexError, ValueError):
         raise MalformedRecordError(f"a value of {len(view)} bytes ends in its numbers") from None
     except MalformedMessageError as error:
         raise MalformedRecordError(error.rule, position=error.position) from error
     # Kafka has written 1 since 3.0, and reads nothing else; only the preview in 2.8 wrote 0.
     if frame != _FRAME_VERSION:
         raise UnknownRecordError(what="frame version", number=frame)
+    found = _class_of(number)
+    if found is None:
+        raise UnknownRecordError(what="type", number=number)
+    return _decode(found, version, view, position=position)
+
+
+@lru_cache(maxsize=len(MetadataRecordType))
+def _class_of(number: int) -> type[Record] | None:
+    """The class of the data records with this number; None: there is no such type."""
     try:
-        kind = MetadataRecordType(number)
+        return data_class(MetadataRecordType(number))
     except ValueError:
-        raise UnknownRecordError(what="type", number=number) from None
-    return _decode(data_class(kind), version, view, position=position)
+        return None
 
 
 def encode_data(record: Record, version: int) -> bytes:
@@ -135,10 +149,17 @@ def encode_data(record: Record, version: int) -> bytes:
     Raises:
         UnencodableMessageError: a value does not fit its field.
     """
-    out = bytearray()
-    for number in (_FRAME_VERSION, record.record_type, version):
-        write_uvarint(out, number)
+    out = bytearray(_numbers(record.record_type, version))
     codec.encode(record, version, out)
+    return bytes(out)
+
+
+@cache
+def _numbers(record_type: int, version: int) -> bytes:
+    """The beginning of a record's value."""
+    out = bytearray()
+    for number in (_FRAME_VERSION, record_type, version):
+        write_uvarint(out, number)
     return bytes(out)
 
 

@@ -109,8 +109,14 @@ def write_tagged(out: bytearray, tagged: tuple[tuple[int, bytearray], ...]) -> N
     """Append a tag section with these fields, which are in ascending order of tags."""
     write_uvarint(out, len(tagged))
     for tag, value in tagged:
-        write_uvarint(out, tag)
-        write_uvarint(out, len(value))
+        size = len(value)
+        # A byte each, most often, which is not worth a call.
+        if tag | size < 0x80:
+            out.append(tag)
+            out.append(size)
+        else:
+            write_uvarint(out, tag)
+            write_uvarint(out, size)
         out += value
 
 

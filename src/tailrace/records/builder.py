@@ -203,7 +203,7 @@ class BatchBuilder:
 
 
 def build_batch(
-    records: Sequence[tuple[bytes, bytes | None]],
+    records: Sequence[tuple[bytes | None, bytes | None]],
     *,
     timestamp: int,
     producer_id: int = NO_PRODUCER_ID,
@@ -217,7 +217,7 @@ def build_batch(
     """
     size = layout.HEADER_SIZE
     for key, value in records:
-        size += RECORD_OVERHEAD_MAX + len(key) + len(value or b"")
+        size += RECORD_OVERHEAD_MAX + len(key or b"") + len(value or b"")
     batch = bytearray(size)
     # The bound above is for the largest varints, so the block never refuses a record.
     block = RecordBlock(batch, int64s(len(records)), layout.HEADER_SIZE, size)

@@ -83,7 +83,7 @@ def with_partition(**state: Any) -> MetadataImage:
         ({}, 7, True, {"leader_epoch": 7}),
         ({"isr": ()}, 4, True, {"isr": (1,), "leader_epoch": 5}),
         ({"leader": -1, "isr": (), "eligible_leader_replicas": (1,)}, 4, True, {"isr": (1,)}),
-        ({"leader": -1, "isr": (), "last_known_elr": (1,)}, 4, True, {"last_known_elr": ()}),
+        ({"leader": -1, "isr": (), "last_known_elr": (1,)}, 4, True, {"last_known_elr": None}),
         ({"directories": (ELSEWHERE,)}, 4, True, {"directories": (HERE,), "leader_epoch": 4}),
         ({"replicas": (2, 1), "isr": (1, 2), "directories": (ELSEWHERE, HERE), "leader": 2},
          4, True, {"isr": (1,), "replicas": (2, 1), "directories": (ELSEWHERE, HERE)}),

@@ -148,7 +148,7 @@ def test_eligible_leaders_are_forgotten_where_there_are_some() -> None:
     other = PartitionRecord(partition_id=1, topic_id=ID, replicas=(1,), partition_epoch=3)
     image = image_of(TOPIC, PARTITION, other, eligible, ClearElrRecord())
     found = partition(image)
-    assert (found.eligible_leader_replicas, found.partition_epoch) == ((), 8)
+    assert (found.eligible_leader_replicas, found.partition_epoch) == (None, 8)
     assert image.topics[ID].partitions[1].partition_epoch == 3
 
 

@@ -139,6 +139,8 @@ def test_defaults_go_round_in_every_version(message: type[Message]) -> None:
         ("02 14 00 00", "frame version 2 is not known"),
         ("01 06 00 00", "type 6 is not known"),
         ("01 1d 00 00", "type 29 is not known"),
+        ("01 8e 01 00", "type 142 is not known"),
+        ("01 14 80 01 00", "NoOpRecord version 128 is not known"),
         ("01 14 01 00", "NoOpRecord version 1 is not known"),
     ],
 )

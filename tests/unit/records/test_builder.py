@@ -177,8 +177,8 @@ def test_uncompressed_batches_are_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("producer_id", [-1, 3])
 def test_a_batch_of_one_time_is_that_of_a_builder(producer_id: int) -> None:
-    """Keys and values, also without a value, in a transaction or not."""
-    records = [(b"a", b"value"), (b"", None), (bytes(300), b"")]
+    """Keys and values, also without one of them, in a transaction or not."""
+    records = [(b"a", b"value"), (b"", None), (bytes(300), b""), (None, b"value")]
     is_transactional = producer_id >= 0
     epoch = sequence = 0 if is_transactional else -1
     builder = BatchBuilder(

@@ -20,7 +20,7 @@ from tailrace.protocol.metadata_log import (
     encode_data,
 )
 from tailrace.records.batch import Batch, stamp
-from tailrace.records.builder import BatchBuilder, records_of
+from tailrace.records.builder import BatchBuilder, build_batch, records_of
 from tailrace.records.control import ControlType
 
 
@@ -47,16 +47,14 @@ def control_batch(records: Iterable[tuple[ControlType, Message]], place: BatchPl
     builder = BatchBuilder(is_control=True)
     for kind, record in records:
         builder.append(*encode_control(kind, record, 0), timestamp=place.timestamp)
-    return _stamped(builder, place)
+    return _stamped(bytearray(builder.build()), place)
 
 
 def data_batch(records: Iterable[tuple[Record, int]], place: BatchPlace) -> bytes:
     """A batch of metadata records, each with the version to write it in."""
     # Without a codec, as Kafka's controller writes them.
-    builder = BatchBuilder()
-    for record, version in records:
-        builder.append(None, encode_data(record, version), timestamp=place.timestamp)
-    return _stamped(builder, place)
+    encoded = [(None, encode_data(record, version)) for record, version in records]
+    return _stamped(build_batch(encoded, timestamp=place.timestamp), place)
 
 
 def decoded_records(batch: Batch) -> Iterator[tuple[int, VersionedRecord]]:
@@ -76,8 +74,7 @@ def decoded_records(batch: Batch) -> Iterator[tuple[int, VersionedRecord]]:
             yield each.offset, decode_data(each.value)
 
 
-def _stamped(builder: BatchBuilder, place: BatchPlace) -> bytes:
+def _stamped(batch: bytearray, place: BatchPlace) -> bytes:
     assert place.epoch >= 0, "a batch of the quorum has an epoch"
-    batch = bytearray(builder.build())
     stamp(memoryview(batch), base_offset=place.offset, leader_epoch=place.epoch)
     return bytes(batch)

@@ -15,6 +15,7 @@ any more; the image that it began with is as before.
 
 import uuid
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tailrace.cluster.metadata.features import KRAFT_VERSION
@@ -65,6 +66,12 @@ Replay = TypeVar("Replay", bound=Callable[[Any, Any], None])
 
 TOPIC_RESOURCE: Final = 2
 NO_LEADER_CHANGE: Final = -2
+_NONE_IF_EMPTY: Final = ("eligible_leader_replicas", "last_known_elr")
+"""Tagged fields of a partition, which are None where they hold nothing: so records have them."""
+_KEPT_IF_NULL: Final = (
+    "isr", "replicas", "removing_replicas", "adding_replicas", "directories", *_NONE_IF_EMPTY,
+)  # fmt: skip
+_values_of: Final = attrgetter(*_KEPT_IF_NULL)
 MIGRATING: Final = uuid.UUID(int=0)
 """Log directory of a replica that was placed before directories had ids (KIP-858)."""
 
@@ -259,24 +266,27 @@ class MetadataDelta:
 
     @_replays
     def _(self, record: "PartitionRecord") -> None:
-        record = _with_directories(record)
-        self._set_partition(
-            replace(
+        topic, record = self._topic(record.topic_id), _with_directories(record)
+        if () in (record.eligible_leader_replicas, record.last_known_elr):
+            record = replace(
                 record,
-                eligible_leader_replicas=record.eligible_leader_replicas or (),
-                last_known_elr=record.last_known_elr or (),
+                eligible_leader_replicas=record.eligible_leader_replicas or None,
+                last_known_elr=record.last_known_elr or None,
             )
-        )
+        if record.partition_id < 0:
+            raise MetadataFaultError(f"topic {topic.name} has partition {record.partition_id}")
+        self._set_partition(topic, record)
 
     @_replays
     def _(self, record: "PartitionChangeRecord") -> None:
-        before = self._topic(record.topic_id).partitions.get(record.partition_id)
+        topic = self._topic(record.topic_id)
+        before = topic.partitions.get(record.partition_id)
         if before is None:
             raise MetadataFaultError(
                 f"partition {record.partition_id} of topic {record.topic_id} changes, but there "
                 "is none"
             )
-        self._set_partition(changed_partition(before, record))
+        self._set_partition(topic, changed_partition(before, record))
 
     @_replays
     def _(self, record: "ClearElrRecord") -> None:
@@ -290,12 +300,13 @@ class MetadataDelta:
             for each in self._topic(topic_id).partitions.values():
                 if each.eligible_leader_replicas or each.last_known_elr:
                     self._set_partition(
+                        self._topic(topic_id),
                         replace(
                             each,
-                            eligible_leader_replicas=(),
-                            last_known_elr=(),
+                            eligible_leader_replicas=None,
+                            last_known_elr=None,
                             partition_epoch=each.partition_epoch + 1,
-                        )
+                        ),
                     )
 
     def _topic(self, topic_id: uuid.UUID) -> TopicState:
@@ -304,11 +315,7 @@ class MetadataDelta:
             raise MetadataFaultError(f"a partition of topic {topic_id} changes, but there is none")
         return found
 
-    def _set_partition(self, record: "PartitionRecord") -> None:
-        topic = self._topic(record.topic_id)
-        if record.partition_id < 0:
-            raise MetadataFaultError(f"topic {topic.name} has partition {record.partition_id}")
-        self._topics.add(record.topic_id)
+    def _set_partition(self, topic: TopicState, record: "PartitionRecord") -> None:
         partitions: Mapping[int, PartitionRecord] = topic.partitions
         # A topic of ten thousand partitions is copied once for each delta, not for each partition.
         before = self._image.topics.get(record.topic_id)
@@ -316,6 +323,7 @@ class MetadataDelta:
             assert isinstance(partitions, dict), "the partitions are this delta's own"
             partitions[record.partition_id] = record
             return
+        self._topics.add(record.topic_id)
         own = {**partitions, record.partition_id: record}
         self._own("topics")[record.topic_id] = replace(topic, partitions=own)
 
@@ -394,14 +402,12 @@ def changed_partition(
 ) -> "PartitionRecord":
     """A partition after a PartitionChangeRecord."""
     # Null fields keep their value; a leader that is set begins a new leader epoch.
-    changes: dict[str, Any] = {"partition_epoch": before.partition_epoch + 1}
-    for name in (
-        "isr", "replicas", "removing_replicas", "adding_replicas", "directories",
-        "eligible_leader_replicas", "last_known_elr",
-    ):  # fmt: skip
-        value = getattr(record, name)
-        if value is not None:
-            changes[name] = value
+    given = zip(_KEPT_IF_NULL, _values_of(record), strict=True)
+    changes: dict[str, Any] = {name: value for name, value in given if value is not None}
+    changes["partition_epoch"] = before.partition_epoch + 1
+    for name in _NONE_IF_EMPTY:
+        if name in changes:
+            changes[name] = changes[name] or None
     if record.leader != NO_LEADER_CHANGE:
         changes["leader"] = record.leader
         changes["leader_epoch"] = before.leader_epoch + 1
@@ -412,12 +418,12 @@ def changed_partition(
 
 def _with_directories(record: "PartitionRecord") -> "PartitionRecord":
     """A partition with a log directory for each replica."""
+    if len(record.directories) == len(record.replicas):
+        return record
     # None at all: a record from before `metadata.version` 17, which has no such field.
     if all(each == MIGRATING for each in record.directories):
         return replace(record, directories=(MIGRATING,) * len(record.replicas))
-    if len(record.directories) != len(record.replicas):
-        raise MetadataFaultError(
-            f"partition {record.partition_id} of topic {record.topic_id} has "
-            f"{len(record.replicas)} replicas in {len(record.directories)} directories"
-        )
-    return record
+    raise MetadataFaultError(
+        f"partition {record.partition_id} of topic {record.topic_id} has "
+        f"{len(record.replicas)} replicas in {len(record.directories)} directories"
+    )

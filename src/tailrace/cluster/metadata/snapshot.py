@@ -46,7 +46,7 @@ from tailrace.protocol.metadata_records import (
 )
 from tailrace.records.batch import read_batches
 from tailrace.records.control import ControlType
-from tailrace.values import dataclass, replace
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     from tailrace.protocol.fields import Message
@@ -138,16 +138,11 @@ def snapshot_records(image: MetadataImage) -> Iterator[RecordToWrite]:
         yield RecordToWrite(broker, register_broker_version(level))
     for controller in image.controllers.values():
         yield RecordToWrite(controller, 0)
+    version = partition_version(level)
     for topic in image.topics.values():
         yield RecordToWrite(TopicRecord(name=topic.name, topic_id=topic.topic_id), 0)
         for each in topic.partitions.values():
-            # Kafka writes no tagged field that holds nothing.
-            partition = replace(
-                each,
-                eligible_leader_replicas=each.eligible_leader_replicas or None,
-                last_known_elr=each.last_known_elr or None,
-            )
-            yield RecordToWrite(partition, partition_version(level))
+            yield RecordToWrite(each, version)
     yield from _settings(image)
     if image.next_producer_id is not None:
         # As in Kafka without the broker that had the last block: only the next id matters.

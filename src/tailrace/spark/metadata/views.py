@@ -144,8 +144,8 @@ def _partitions(image: MetadataImage) -> Iterator[Row]:
                 "isr": each.isr,
                 "addingReplicas": each.adding_replicas,
                 "removingReplicas": each.removing_replicas,
-                "eligibleLeaderReplicas": each.eligible_leader_replicas,
-                "lastKnownElr": each.last_known_elr,
+                "eligibleLeaderReplicas": each.eligible_leader_replicas or (),
+                "lastKnownElr": each.last_known_elr or (),
                 "directories": _ids(each.directories),
             }
 

@@ -41,6 +41,20 @@ def test_a_fenced_broker_leads_nothing() -> None:
     assert [cluster.partition(number=each).leader_epoch for each in range(4)] == [1, 0, 0, 1]
 
 
+def test_partitions_that_are_alike_follow_the_settings_of_their_topics() -> None:
+    """Partitions with the same replicas change alike where their topics have the same settings."""
+    cluster = Controlled()
+    cluster.serve(0, 1, 2)
+    for name, least in (("a", "1"), ("b", "3"), ("c", "1"), ("d", "3")):
+        cluster.topic([0, 1, 2], [0, 1, 2], [1, 0, 2], name=name, min_insync_replicas=least)
+    cluster.fence(0)
+    for name, eligible in (("a", ()), ("b", (0,)), ("c", ()), ("d", (0,))):
+        found = [cluster.shown(name, number) for number in range(3)]
+        assert found == [(1, (1, 2), eligible)] * 3
+        epochs = [cluster.partition(name, number).leader_epoch for number in range(3)]
+        assert epochs == [1, 1, 0]
+
+
 def test_eligible_leaders_when_brokers_are_fenced() -> None:
     """They are the members that left a small ISR, and one that serves is elected without a loss."""
     cluster = Controlled()
@@ -58,7 +72,7 @@ def test_eligible_leaders_when_brokers_are_fenced() -> None:
     assert cluster.partition().last_known_elr == (2,)
     cluster.beat(3)
     assert cluster.shown() == (3, (3,), (0, 2))
-    assert cluster.partition().last_known_elr == ()
+    assert cluster.partition().last_known_elr is None
     assert cluster.partition().leader_recovery_state == 0
 
 
