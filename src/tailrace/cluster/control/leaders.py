@@ -9,12 +9,16 @@
 All are changes of single partitions by `cluster.partition_change`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from tailrace.cluster.control.state import ControlState, Decision, RefusedError
 from tailrace.cluster.metadata.batches import RecordToWrite
+from tailrace.cluster.metadata.features import partition_version
 from tailrace.cluster.metadata.image import TopicState
 from tailrace.cluster.partition_change import NO_LEADER, Election, Wanted
 from tailrace.protocol.errors import ErrorCode
@@ -56,6 +60,7 @@ def leader_changes(
     `removed` leaves the ISRs and leads no more; `unclean` did so without a clean stop, and may lack
     records; `added` may lead, though the image still has it as fenced.
     """
+    from tailrace.protocol.metadata_records import PartitionChangeRecord
 
     def is_alive(broker_id: int) -> bool:
         # Not only out of the ISR: an unclean election chooses from outside of it.
@@ -63,14 +68,37 @@ def leader_changes(
             return False
         return broker_id == added or state.is_active(broker_id)
 
-    def wanted(topic: TopicState, partition: "PartitionRecord") -> Wanted:
-        return Wanted(
-            isr=tuple(each for each in partition.isr if each not in (removed, unclean)),
-            election=elections(state, topic.name),
-            unclean=frozenset() if unclean == NOBODY else frozenset({unclean}),
-        )
+    lost = frozenset() if unclean == NOBODY else frozenset({unclean})
+    version = partition_version(state.image.metadata_version)
+    decided: dict[tuple[Election, int], dict[object, Mapping[str, Any]]] = defaultdict(dict)
+    for topic, named in groupby(partitions, key=itemgetter(0)):
+        insync_min, election = state.insync_min(topic), elections(state, topic.name)
+        known = decided[election, insync_min]
+        for _, partition in named:
+            # Of the ten thousand partitions of a broker most are like another one, and what follows
+            # for one follows for the other.
+            likeness = _likeness(partition)
+            changes = known.get(likeness)
+            if changes is None:
+                isr = tuple(each for each in partition.isr if each not in (removed, unclean))
+                changes = known[likeness] = state.changed_fields(
+                    partition,
+                    Wanted(isr=isr, election=election, unclean=lost),
+                    insync_min=insync_min,
+                    is_alive=is_alive,
+                )
+            if changes:
+                record = PartitionChangeRecord(
+                    partition_id=partition.partition_id, topic_id=partition.topic_id, **changes
+                )
+                yield RecordToWrite(record, version)
 
-    return state.changes(partitions, wanted, is_alive=is_alive)
+
+_likeness: Final = attrgetter(
+    "replicas", "isr", "leader", "directories", "eligible_leader_replicas", "last_known_elr",
+    "adding_replicas", "removing_replicas", "leader_recovery_state",
+)  # fmt: skip
+"""All fields of a partition but its names and epochs: those on which changes depend."""
 
 
 def departure(state: ControlState, broker_id: int) -> Iterator[RecordToWrite]:

@@ -13,9 +13,8 @@ Invariant: `image` is the replay of all records up to `next_offset`, committed o
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from tailrace.cluster.control.heartbeats import Heartbeats
@@ -210,6 +209,12 @@ class ControlState:
         own = usable_configs(self.image.configs_of(ResourceType.TOPIC, name))
         return log_config(own, self.default_configs)
 
+    def insync_min(self, topic: TopicState) -> int:
+        """`min.insync.replicas` of a topic, at most its replication factor."""
+        # Of partition 0, as in Kafka: another one may be under reassignment.
+        factor = len(topic.partitions[0].replicas)
+        return min(self.topic_config(topic.name).min_insync_replicas, factor)
+
     # -- partitions ---------------------------------------------------------------------------
 
     def partitions(
@@ -224,18 +229,27 @@ class ControlState:
                     yield topic, partition
 
     def change(
+        self, topic: TopicState, partition: "PartitionRecord", wanted: Wanted
+    ) -> RecordToWrite | None:
+        """The record of a change of one partition; None: nothing changes."""
+        changes = self.changed_fields(
+            partition, wanted, insync_min=self.insync_min(topic), is_alive=self.is_active
+        )
+        if not changes:
+            return None
+        return partition_change_record(
+            partition, changes, version=partition_version(self.image.metadata_version)
+        )
+
+    def changed_fields(
         self,
-        topic: TopicState,
         partition: "PartitionRecord",
         wanted: Wanted,
         *,
-        is_alive: Callable[[int], bool] | None = None,
-    ) -> RecordToWrite | None:
-        """The record of a change of one partition; None: nothing changes.
-
-        `is_alive` tells who may lead, if not those that are active.
-        """
-        alive = is_alive or self.is_active
+        insync_min: int,
+        is_alive: Callable[[int], bool],
+    ) -> Mapping[str, Any]:
+        """The fields of a change, as of `change_partition`; `is_alive` says who may lead."""
         own = dict(zip(partition.replicas, partition.directories, strict=False))
 
         def may_lead(broker_id: int, _: UUID | None) -> bool:
@@ -244,7 +258,9 @@ class ControlState:
             # reassignment was cancelled. (Kafka's controller fails there.)
             directory = own.get(broker_id)
             return (
-                directory is not None and alive(broker_id) and self.is_online(broker_id, directory)
+                directory is not None
+                and is_alive(broker_id)
+                and self.is_online(broker_id, directory)
             )
 
         rules = Rules(
@@ -253,24 +269,4 @@ class ControlState:
             may_lead=may_lead,
             default_directory=self.default_directory,
         )
-        # Of partition 0, as in Kafka: another one may be under reassignment.
-        factor = len(topic.partitions[0].replicas)
-        least = min(self.topic_config(topic.name).min_insync_replicas, factor)
-        changes = change_partition(partition, wanted, rules, insync_min=least)
-        if not changes:
-            return None
-        return partition_change_record(
-            partition, changes, version=partition_version(self.image.metadata_version)
-        )
-
-    def changes(
-        self,
-        partitions: Iterable[tuple[TopicState, "PartitionRecord"]],
-        wanted: Callable[[TopicState, "PartitionRecord"], Wanted],
-        *,
-        is_alive: Callable[[int], bool] | None = None,
-    ) -> Iterator[RecordToWrite]:
-        """The records of changes of several partitions."""
-        change = partial(self.change, is_alive=is_alive)
-        found = (change(topic, each, wanted(topic, each)) for topic, each in partitions)
-        yield from filter(None, found)
+        return change_partition(partition, wanted, rules, insync_min=insync_min)
