@@ -2,9 +2,10 @@
 
     python -m benchmarks.kafka.run [--kind KIND] [--only STAGE ...] [--rounds N] [--quick]
 
-From the root of the checkout. Of each kind, single brokers and clusters of three, a full run writes
-`benchmarks/results/local/<commit>-<kind>.json`; a stage that fails ends it, and the next run goes
-on there. One with `--only` or `--quick` just shows the table. Exit code 2 if Kafka cannot be had.
+From the root of the checkout. Of each kind, single brokers, clusters of three and controllers, a
+full run writes `benchmarks/results/local/<commit>-<kind>.json`; a stage that fails ends it, and the
+next run goes on there. One with `--only` or `--quick` just shows the table. Exit code 2 if Kafka
+cannot be had.
 """
 
 import argparse
@@ -16,6 +17,11 @@ from collections.abc import Callable
 
 import confluent_kafka
 
+from benchmarks.kafka.controllers import (
+    measure_elections,
+    measure_start,
+    measure_topics_and_rest,
+)
 from benchmarks.kafka.directories import measure_compaction, measure_dump, measure_recovery
 from benchmarks.kafka.exactly_once import measure_exactly_once
 from benchmarks.kafka.failover import measure_failover
@@ -60,7 +66,13 @@ CLUSTER_STAGES: dict[str, Callable[[Bench, Peer], list[Figure]]] = {
     "catch-up": measure_catch_up,
 }
 
-KINDS = {"kafka": STAGES, "cluster": CLUSTER_STAGES}
+CONTROLLER_STAGES: dict[str, Callable[[Bench, Peer], list[Figure]]] = {
+    "elections": measure_elections,
+    "controller-start": measure_start,
+    "controller-topics": measure_topics_and_rest,
+}
+
+KINDS = {"kafka": STAGES, "cluster": CLUSTER_STAGES, "controller": CONTROLLER_STAGES}
 """The stages of each file of results."""
 
 
@@ -81,9 +93,14 @@ def versions(peer: Peer) -> dict[str, str]:
 def main() -> None:
     """Read the arguments, run, show and write."""
     parser = argparse.ArgumentParser(description="Measure Tailrace against Apache Kafka.")
-    parser.add_argument("--kind", choices=KINDS, help="only single brokers, or only clusters")
     parser.add_argument(
-        "--only", action="append", choices=STAGES | CLUSTER_STAGES, help="one stage; repeatable"
+        "--kind", choices=KINDS, help="only single brokers, only clusters, or only controllers"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[name for stages in KINDS.values() for name in stages],
+        help="one stage; repeatable",
     )
     parser.add_argument(
         "--quick", action="store_true", help="a smoke run; its figures mean nothing"
