@@ -358,7 +358,9 @@ class Membership:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            logger.error("membership_ended reason=%s", error, exc_info=error)
+            # Of our own errors the sentence says all; what nobody has foreseen has a traceback.
+            unforeseen = None if isinstance(error, TailraceError) else error
+            logger.error("membership_ended reason=%s", error, exc_info=unforeseen)
             # A broker that follows the cluster no more would serve what it must not.
             self._on_failed(str(error))
 

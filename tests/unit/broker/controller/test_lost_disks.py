@@ -95,6 +95,23 @@ async def test_an_older_copy_is_refused_by_a_broker_that_starts_later(
         assert cluster.disks[1].content(f"{FOLDER}/{0:020}.log") == broker_end
 
 
+async def test_an_older_copy_ends_a_broker_that_runs(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has followed what the copy lacks; the log has the sentence, and no traceback."""
+    async with own_cluster(outside, 1) as cluster:
+        await cluster.add_topic(replicas=(1,))
+        older = backup(cluster.disks[CONTROLLER])
+        await cluster.add_topic("u", replicas=(1,))
+        await outside.pass_time(1)
+        await restart_on(cluster, older)
+        await cluster.brokers[1].failed.wait()
+        assert "it was restored from an older copy" in (cluster.brokers[1].end_reason or "")
+        [ended] = [each for each in caplog.records if "membership_ended" in each.getMessage()]
+        assert not ended.exc_info
+        await cluster.stop(1)
+
+
 async def test_the_last_leader_that_lost_its_disk_is_not_elected(outside: Outside) -> None:
     """The records are on the others, which were killed before it: an operator chooses one."""
     settings = {"min.insync.replicas": "2"}
