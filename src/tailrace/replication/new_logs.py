@@ -59,6 +59,8 @@ class _NewLog:
         """The topic's settings now; they may change while the log is made."""
         self.settled = asyncio.Event()
         """Set when the log is served, was refused, or is not wanted any more."""
+        self.is_logged = False
+        """Whether the log of the broker has a line about its refusal."""
 
 
 class NewLogs:
@@ -276,7 +278,13 @@ class NewLogs:
         return made
 
     def _take_refusal(self, name: TopicPartition, new: _NewLog, reason: Exception) -> None:
-        logger.warning("log_refused partition=%s reason=%s", name, reason)
+        # Once: it is tried every few seconds, of each partition that waits for room.
+        if not new.is_logged:
+            new.is_logged = True
+            logger.warning(
+                "log_refused partition=%s reason=%s next=it is tried again every %g s",
+                name, reason, RETRY_S,
+            )  # fmt: skip
         self._refuse(name, str(reason))
         home = self._logs.directory_of(name)
         is_elsewhere = isinstance(reason, AssignedElsewhereError)

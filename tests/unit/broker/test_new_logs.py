@@ -259,7 +259,9 @@ async def test_logs_whose_checkpoint_is_refused_are_tried_again(outside: Outside
         assert [f"t {number} 0" in written for number in range(5)] == [True] * 5
 
 
-async def test_a_log_that_no_directory_takes_is_tried_again(outside: Outside) -> None:
+async def test_a_log_that_no_directory_takes_is_tried_again(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its partition has no leader while the disk is full, and takes records when there is room."""
     async with running(outside) as broker:
         peer = connect(outside, broker)
@@ -272,6 +274,8 @@ async def test_a_log_that_no_directory_takes_is_tried_again(outside: Outside) ->
         assert (told.error_code, told.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
         await outside.pass_time(RETRY_S)
         assert await produce_code(peer) == ErrorCode.KAFKA_STORAGE_ERROR
+        # A full disk may stay so for hours, and each partition of the directory waits.
+        assert caplog.text.count("log_refused partition=t-0") == 1
         outside.files.faults.clear()
         await outside.pass_time(RETRY_S)
         assert await produce_code(peer) == ErrorCode.NONE
