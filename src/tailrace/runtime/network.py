@@ -9,6 +9,7 @@ while a coroutine per read costs twice as much. The double is in `tailrace.testi
 
 import contextlib
 import errno
+import logging
 import os
 import socket
 import threading
@@ -17,6 +18,8 @@ from typing import Any, Protocol
 
 from tailrace.errors import ListenError
 from tailrace.runtime.files import Buffer
+
+logger = logging.getLogger(__name__)
 
 IOV_MAX = 1024
 """Linux refuses longer vectors (UIO_MAXIOV)."""
@@ -253,6 +256,8 @@ class KernelListener:
         self._listening = listening
         self._accepted = accepted
         self._is_paused = False
+        self._is_short = False
+        """Whether connections wait for descriptors, and the log has a line of it."""
         import asyncio
 
         self._loop = asyncio.get_running_loop()
@@ -269,12 +274,23 @@ class KernelListener:
                 connection, _address = self._listening.accept()
             # ECONNABORTED: a peer that left the queue before it was accepted.
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                # Nobody waits any more. One that is accepted may have taken the only descriptor.
+                if self._is_short:
+                    self._is_short = False
+                    logger.info("connections_accepted port=%d", self.port)
                 return
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
                 # Out of descriptors: leave the peer in the backlog, or the loop would spin on it.
                 self._watch_later(1.0)
+                if not self._is_short:
+                    self._is_short = True
+                    logger.warning(
+                        "connections_not_accepted port=%d reason=%s consequence=%s next=%s",
+                        self.port, error, "clients wait until others disconnect",
+                        "restart with a higher limit (ulimit -n, LimitNOFILE of systemd)",
+                    )  # fmt: skip
                 return
             self._accepted(KernelSocket(connection, self._loop))
         # The open connections take their turn now.

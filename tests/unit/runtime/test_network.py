@@ -1,6 +1,8 @@
 """Real connections on an event loop: made in both directions, refused, given up."""
 
 import asyncio
+import errno
+import logging
 import socket
 import struct
 
@@ -10,10 +12,12 @@ from tailrace.errors import ListenError
 from tailrace.runtime.network import (
     ACCEPT_PAUSE_S,
     AcceptedSocket,
+    KernelListener,
     Socket,
     SocketNetwork,
     without_front,
 )
+from tailrace.testing import virtual_runtime
 
 
 async def connected(
@@ -75,6 +79,45 @@ def test_a_flood_of_connections_leaves_the_loop_to_others() -> None:
             client.close()
 
     asyncio.run(main())
+
+
+class ShortOfDescriptors(socket.socket):
+    """A listening socket whose process has no descriptor for the first two connections."""
+
+    refused = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.refused < 2:
+            self.refused += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_a_process_without_descriptors_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The client waits in the kernel's queue, and is accepted when there is one."""
+    caplog.set_level(logging.INFO)
+    with (
+        virtual_runtime() as outside,
+        ShortOfDescriptors() as listening,
+        socket.socket() as client,
+    ):
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        listening.settimeout(0)
+        client.connect(listening.getsockname())
+
+        async def main() -> None:
+            accepted: asyncio.Queue[Socket] = asyncio.Queue()
+            listener = KernelListener(listening, accepted.put_nowait)
+            listener.start()
+            (await accepted.get()).close()
+            listener.close()
+
+        outside.run(main())
+    first, second = (each.getMessage() for each in caplog.records)
+    assert first.startswith("connections_not_accepted port=")
+    assert "Too many open files" in first
+    assert second.startswith("connections_accepted port=")
 
 
 def test_a_listener_is_closed_by_what_it_accepts() -> None:
