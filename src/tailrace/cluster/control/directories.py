@@ -6,7 +6,7 @@ heartbeat, cordoned    directories that get no new replicas (KIP-1066)
 """
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from tailrace.cluster.control.leaders import directory_failure, leader_changes
@@ -18,6 +18,7 @@ from tailrace.cluster.control.state import (
     RefusedError,
 )
 from tailrace.cluster.metadata.batches import RecordToWrite
+from tailrace.cluster.metadata.delta import changed_partition
 from tailrace.cluster.partition_change import Wanted
 from tailrace.cluster.records import UNASSIGNED, registration_change
 from tailrace.protocol.errors import ErrorCode
@@ -30,7 +31,8 @@ from tailrace.protocol.messages.assign_replicas_to_dirs import (
 )
 
 if TYPE_CHECKING:
-    from tailrace.protocol.metadata_records import PartitionRecord
+    from tailrace.cluster.metadata.image import TopicState
+    from tailrace.protocol.metadata_records import PartitionChangeRecord, PartitionRecord
 
 
 def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest) -> Decision:
@@ -50,7 +52,10 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
     broker_id = request.broker_id
     state.check_epoch(broker_id, request.broker_epoch)
     records: list[RecordToWrite] = []
-    lost = {}
+    # As the records so far leave it. Kafka's controller makes all of them of the state before, and
+    # may elect a replica that the first one has removed.
+    changed: dict[tuple[UUID, int], PartitionRecord] = {}
+    lost: dict[tuple[UUID, int], TopicState] = {}
     directories = []
     for directory in request.directories:
         is_online = state.is_online(broker_id, directory.id)
@@ -61,6 +66,7 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
             for each in named.partitions:
                 number, code = each.partition_index, ErrorCode.NONE
                 partition = None if topic is None else topic.partitions.get(number)
+                partition = changed.get((named.topic_id, number), partition)
                 if topic is None:
                     code = ErrorCode.UNKNOWN_TOPIC_ID
                 elif partition is None:
@@ -76,8 +82,12 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
                     record = state.change(topic, partition, wanted)
                     if record is not None:
                         records.append(record)
+                        partition = changed_partition(
+                            partition, cast("PartitionChangeRecord", record.record)
+                        )
+                    changed[topic.topic_id, number] = partition
                     if not is_online:
-                        lost[topic.topic_id, number] = topic, partition
+                        lost[topic.topic_id, number] = topic
                 answers.append(
                     AssignReplicasToDirsResponsePartitionData(
                         partition_index=number, error_code=code
@@ -91,8 +101,9 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
         directories.append(
             AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=tuple(topics))
         )
-    # The second record of such a partition says nothing of directories, so the first one counts.
-    records += leader_changes(state, lost.values(), removed=broker_id)
+    # The last record of such a partition says nothing of directories, so the one before it counts.
+    out_of_sync = [(topic, changed[place]) for place, topic in lost.items()]
+    records += leader_changes(state, out_of_sync, removed=broker_id)
     answer = AssignReplicasToDirsResponse(
         throttle_time_ms=0, error_code=ErrorCode.NONE, directories=tuple(directories)
     )

@@ -551,6 +551,25 @@ def test_replicas_are_assigned_to_directories() -> None:
     assert len(cluster.appended) == before
 
 
+def test_a_replica_that_is_lost_when_its_reassignment_is_complete() -> None:
+    """The broker that the reassignment has removed is not elected in its place."""
+    cluster = Controlled()
+    cluster.serve(0, 1, 2)
+    topic = cluster.topic([0], unclean_leader_election_enable="true")
+    assert not cluster.reassign([2]).error_code
+    cluster.fence(0)
+    cluster.elect_unclean()
+    cluster.beat(0)
+    # The next change of the partition ends the reassignment.
+    assert cluster.partition().replicas == (2, 0)
+    assert cluster.shown()[:2] == (2, (2,))
+    assert cluster.report(2, [(directory(2, 7), topic.topic_id, 0)]) == [ErrorCode.NONE]
+    after = cluster.partition()
+    assert after.replicas == (2,)
+    assert set(after.isr) <= {2}
+    assert after.leader == -1
+
+
 def test_directories_are_not_assigned_at_old_levels() -> None:
     """The request is refused as a whole, as it is for a stale epoch."""
     old = Controlled(level=16)
