@@ -18,8 +18,10 @@ import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.message.AllocateProducerIdsRequestData;
 import org.apache.kafka.common.message.AllocateProducerIdsResponseData;
+import org.apache.kafka.common.message.AlterClientQuotasRequestData;
 import org.apache.kafka.common.message.AlterPartitionReassignmentsRequestData;
 import org.apache.kafka.common.message.AlterPartitionRequestData;
+import org.apache.kafka.common.message.AlterUserScramCredentialsRequestData;
 import org.apache.kafka.common.message.AssignReplicasToDirsRequestData;
 import org.apache.kafka.common.message.BrokerHeartbeatRequestData;
 import org.apache.kafka.common.message.BrokerHeartbeatResponseData;
@@ -32,6 +34,7 @@ import org.apache.kafka.common.message.UnregisterBrokerRequestData;
 import org.apache.kafka.common.message.UnregisterBrokerResponseData;
 import org.apache.kafka.common.metadata.BrokerRegistrationChangeRecord;
 import org.apache.kafka.common.metadata.ClearElrRecord;
+import org.apache.kafka.common.metadata.ClientQuotaRecord;
 import org.apache.kafka.common.metadata.ConfigRecord;
 import org.apache.kafka.common.metadata.FeatureLevelRecord;
 import org.apache.kafka.common.metadata.PartitionChangeRecord;
@@ -39,14 +42,18 @@ import org.apache.kafka.common.metadata.PartitionRecord;
 import org.apache.kafka.common.metadata.ProducerIdsRecord;
 import org.apache.kafka.common.metadata.RegisterBrokerRecord;
 import org.apache.kafka.common.metadata.RemoveTopicRecord;
+import org.apache.kafka.common.metadata.RemoveUserScramCredentialRecord;
 import org.apache.kafka.common.metadata.TopicRecord;
 import org.apache.kafka.common.metadata.UnregisterBrokerRecord;
+import org.apache.kafka.common.metadata.UserScramCredentialRecord;
 import org.apache.kafka.common.protocol.ApiMessage;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.protocol.MessageUtil;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
 import org.apache.kafka.common.protocol.Readable;
+import org.apache.kafka.common.requests.AlterClientQuotasRequest;
+import org.apache.kafka.common.requests.AlterClientQuotasResponse;
 import org.apache.kafka.common.security.auth.KafkaPrincipal;
 import org.apache.kafka.common.utils.LogContext;
 import org.apache.kafka.common.utils.Time;
@@ -209,6 +216,8 @@ final class Control {
         private final ReplicationControlManager partitions;
         private final ConfigurationControlManager configs;
         private final ProducerIdControlManager producerIds;
+        private final ClientQuotaControlManager quotas;
+        private final ScramControlManager credentials;
         private long nextOffset = 0;
 
         Cluster(String clusterId, int sessionMs) {
@@ -246,6 +255,8 @@ final class Control {
                 .setSnapshotRegistry(registry)
                 .setClusterControlManager(brokers)
                 .build();
+            quotas = new ClientQuotaControlManager.Builder().setSnapshotRegistry(registry).build();
+            credentials = new ScramControlManager.Builder().setSnapshotRegistry(registry).build();
             brokers.activate();
         }
 
@@ -340,6 +351,18 @@ final class Control {
                         List.of(),
                         partitions.listPartitionReassignments(request.topics(), Long.MAX_VALUE));
                 }
+                case 49: {
+                    var request = new AlterClientQuotasRequest(
+                        new AlterClientQuotasRequestData(in, version), version);
+                    var result = quotas.alterClientQuotas(request.entries());
+                    return ControllerResult.of(
+                        request.validateOnly() ? List.of() : result.records(),
+                        AlterClientQuotasResponse.fromQuotaEntities(result.response(), 0).data());
+                }
+                case 51:
+                    return credentials.alterCredentials(
+                        new AlterUserScramCredentialsRequestData(in, version),
+                        features.metadataVersionOrThrow());
                 default:
                     throw new IllegalArgumentException("key " + key);
             }
@@ -410,6 +433,9 @@ final class Control {
             else if (record instanceof ConfigRecord it) configs.replay(it);
             else if (record instanceof FeatureLevelRecord it) features.replay(it);
             else if (record instanceof ProducerIdsRecord it) producerIds.replay(it);
+            else if (record instanceof ClientQuotaRecord it) quotas.replay(it);
+            else if (record instanceof UserScramCredentialRecord it) credentials.replay(it);
+            else if (record instanceof RemoveUserScramCredentialRecord it) credentials.replay(it);
             else throw new IllegalArgumentException(record.toString());
             nextOffset++;
         }

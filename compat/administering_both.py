@@ -2,7 +2,7 @@
 
 The operations are called in one order on both. Compared is the shape of each result: the items, the
 classes and fields, the types of values, and of errors their class and code. This Kafka has an
-authorizer and keeps to quotas; our broker has neither, and refuses them.
+authorizer, and ours has none and refuses access control lists.
 """
 
 import asyncio
@@ -199,7 +199,7 @@ def check(report: Report, kafka: Kafka) -> None:
             report.check(
                 f"{name}: {len(STEPS)} calls have results of one shape on both",
                 differences,
-                explained="but for access control and quotas, which only Kafka has",
+                explained="but for access control, which only Kafka has",
             )
 
 
@@ -222,7 +222,7 @@ def _differences(run: Run, expected: Sequence[object]) -> Iterator[str]:
     for step, shape in zip(STEPS, expected, strict=True):
         until = time.monotonic() + WAIT_SECONDS / 4
         found = _shape(run(step))
-        if step.method.endswith(("_acls", "_client_quotas")):
+        if step.method.endswith("_acls"):
             continue
         # Kafka's broker hears of a change later than its controller.
         is_question = step.method.startswith(("list", "describe", "find", "log"))

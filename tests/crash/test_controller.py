@@ -1,7 +1,7 @@
 """A kill or a power loss at every file operation of a controller of our own.
 
-The controller writes a record for each registration, topic and setting. What it has answered, and
-what a broker that follows its log has seen, is there in the next epoch of the next start.
+The controller writes records for each registration, topic, user and quota. What it has answered,
+and what a broker that follows its log has seen, is there in the next epoch of the next start.
 """
 
 import copy
@@ -14,6 +14,18 @@ from tailrace.broker.controller.start import RunningController, start_controller
 from tailrace.offline.metadata_state import END, metadata_state
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from tailrace.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialUpsertion,
+)
 from tailrace.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -57,6 +69,8 @@ class Told:
     """The epoch of the controller."""
     brokers: set[int] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
+    users: set[str] = field(default_factory=set)
+    """Users with a credential and quotas."""
     watermark: int = 0
     """The offset up to which a broker may have followed."""
 
@@ -76,7 +90,7 @@ def named_port(files: MemoryFiles) -> int:
 
 
 async def work(outside: Outside, told: Told) -> None:
-    """Starts at two ports: brokers register and are unfenced, and topics are created."""
+    """Starts at two ports: brokers register and serve; users, quotas and topics are added."""
     for start in range(STARTS):
         controller = await start_at(outside, PORT + start)
         note(controller, told)
@@ -85,6 +99,9 @@ async def work(outside: Outside, told: Told) -> None:
             await serve(peer, controller, broker_id)
             told.brokers.add(broker_id)
             note(controller, told)
+        await add_user(peer, f"u{start}")
+        told.users.add(f"u{start}")
+        note(controller, told)
         for number in range(start * TOPICS, (start + 1) * TOPICS):
             await create(peer, f"t{number}")
             told.topics.add(f"t{number}")
@@ -131,6 +148,30 @@ async def create(peer: Peer, name: str) -> None:
     assert answer.topics[0].error_code == ErrorCode.NONE, answer
 
 
+async def add_user(peer: Peer, name: str) -> None:
+    """Give a user a credential, and then two quotas, which are one batch."""
+    credential = ScramCredentialUpsertion(
+        name=name, mechanism=1, iterations=4096, salt=b"salt", salted_password=b"salted"
+    )
+    users = await peer.ask(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        AlterUserScramCredentialsRequest(upsertions=(credential,)),
+        AlterUserScramCredentialsResponse,
+    )
+    assert [each.error_code for each in users.results] == [ErrorCode.NONE]
+    rates = ("producer_byte_rate", "consumer_byte_rate")
+    entry = EntryData(
+        entity=(EntityData(entity_type="user", entity_name=name),),
+        ops=tuple(OpData(key=key, value=1e6, remove=False) for key in rates),
+    )
+    quotas = await peer.ask(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        AlterClientQuotasRequest(entries=(entry,)),
+        AlterClientQuotasResponse,
+    )
+    assert [each.error_code for each in quotas.entries] == [ErrorCode.NONE]
+
+
 async def check(outside: Outside, told: Told) -> None:
     """Each answered change is there, at most one change more, and the controller works on."""
     controller = await start_at(outside, PORT)
@@ -142,6 +183,11 @@ async def check(outside: Outside, told: Told) -> None:
     assert image.topic_ids.keys() >= told.topics
     assert len(image.topic_ids) <= len(told.topics) + 1
     assert len(image.brokers) <= len(told.brokers) + 1
+    users = {user.name for user in image.scram}
+    limited = {dict(entity.parts)["user"] for entity in image.quotas}
+    assert users >= limited >= told.users
+    assert len(users) <= len(told.users) + 1
+    assert all(len(quotas) == 2 for quotas in image.quotas.values())
     for topic in image.topics.values():
         # A topic is one batch: with all of its partitions, or not there.
         assert topic.partitions.keys() == {0, 1}
@@ -149,6 +195,7 @@ async def check(outside: Outside, told: Told) -> None:
     for broker_id in (1, 2):
         await serve(peer, controller, broker_id)
     await create(peer, "more")
+    await add_user(peer, "more")
     await controller.stop()
 
 
@@ -171,7 +218,7 @@ def crashes(stop_at: Collection[int]) -> tuple[range, list[tuple[MemoryFiles, To
 
 
 def test_a_crash_at_any_operation_loses_no_decision(steps: Steps) -> None:
-    """Registrations and topics that were answered are in the log of the next start."""
+    """Registrations, topics, users and quotas that were answered are there at the next start."""
     operations, _ = crashes(())
     assert len(operations) > 150
     _, found = crashes({*steps(operations)})
@@ -209,5 +256,6 @@ async def check_again(outside: Outside, told: Told) -> None:
     controller = await start_at(outside, PORT)
     assert named_port(outside.files) == PORT
     assert controller.node.image.topic_ids.keys() >= told.topics
+    assert {user.name for user in controller.node.image.scram} >= told.users
     assert controller.node.epoch > told.epoch
     await controller.stop()

@@ -17,7 +17,18 @@ from tailrace.cluster.partition_change import NO_LEADER, RECOVERING
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from tailrace.protocol.messages.alter_partition import BrokerState
+from tailrace.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from tailrace.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from tailrace.protocol.metadata_records import PartitionChangeRecord, PartitionRecord
 from tests.unit.cluster.control.controlled import CAUGHT_UP, Controlled, directory
@@ -27,6 +38,10 @@ if TYPE_CHECKING:
 
 BROKERS: Final = (0, 1, 2, 3, 4)
 TOPICS: Final = ("careful", "careless", "strict")
+QUOTAS: Final = (
+    "producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate",
+    "connection_creation_rate", "connection_creation_rate", "unknown",
+)  # fmt: skip
 STEPS: Final = 250
 
 
@@ -123,7 +138,7 @@ class Course:
         steps: list[Callable[[], object]] = [
             self.beat, self.beat, self.beat, self.crash, self.alter, self.alter, self.alter,
             self.silence, self.stop, self.elect, self.reassign, self.balance, self.assign,
-            self.lose_directory, self.unregister, self.configure,
+            self.lose_directory, self.unregister, self.configure, self.limit, self.add_users,
         ]  # fmt: skip
         for _ in range(STEPS):
             self.chance.choice(steps)()
@@ -261,6 +276,71 @@ class Course:
         """The size of an ISR changes."""
         value = str(self.chance.randint(1, 3))
         self.cluster.configure(2, "strict", ("min.insync.replicas", 0, value))
+
+    # -- users and quotas ---------------------------------------------------------------------
+
+    def limit(self) -> None:
+        """Quotas of some entities are set and removed, with values that may not be possible."""
+        chance, before = self.chance, self.cluster.state.image.quotas
+        entities = {}
+        for _ in range(chance.randint(1, 3)):
+            names = {
+                chance.choice(("user", "client-id", "ip") * 5 + ("group", "")): chance.choice(
+                    (None, "", "10.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.2")
+                )
+                for _ in range(chance.choice((0, 1, 1, 1, 2, 2, 3)))
+            }
+            ops = tuple(
+                OpData(
+                    key=chance.choice(QUOTAS),
+                    value=chance.choice((1.0, 2.0, 2.5, 3.0000001, 2.0**31, 2.0**64, 0.0, -1.0)),
+                    remove=chance.random() < 0.4,
+                )
+                for _ in range(chance.randint(0, 3))
+            )
+            parts = tuple(
+                EntityData(entity_type=kind, entity_name=name) for kind, name in names.items()
+            )
+            entities[frozenset(names.items())] = EntryData(entity=parts, ops=ops)
+        is_dry = chance.random() < 0.1
+        request = AlterClientQuotasRequest(entries=tuple(entities.values()), validate_only=is_dry)
+        answer = self.cluster.do(ApiKey.ALTER_CLIENT_QUOTAS, request)
+        after = self.cluster.state.image.quotas
+        assert len(answer.entries) == len(entities)
+        if is_dry or all(each.error_code for each in answer.entries):
+            assert after == before
+        for entity, quotas in after.items():
+            assert quotas
+            assert all(value > 0 for value in quotas.values())
+            assert ("ip" in dict(entity.parts)) == (quotas.keys() == {"connection_creation_rate"})
+        # Without an order: one entity is kept once.
+        assert len({frozenset(entity.parts) for entity in after}) == len(after)
+
+    def add_users(self) -> None:
+        """Credentials of some users are set and removed, with values that may not be possible."""
+        chance, before = self.chance, self.cluster.state.image.scram
+        upsertions = tuple(
+            ScramCredentialUpsertion(
+                name=chance.choice(("a", "b", "c", "")),
+                mechanism=chance.choice((0, 1, 1, 1, 2, 2, 3)),
+                iterations=chance.choice((4095, 4096, 4096, 4096, 16_384, 16_385)),
+                salt=chance.randbytes(4),
+                salted_password=chance.randbytes(8),
+            )
+            for _ in range(chance.randint(0, 2))
+        )
+        deletions = tuple(
+            ScramCredentialDeletion(
+                name=chance.choice(("a", "b", "c", "")), mechanism=chance.choice((0, 1, 1, 2, 2, 3))
+            )
+            for _ in range(chance.randint(0, 2))
+        )
+        request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)
+        answer = self.cluster.do(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request)
+        changed = {each.user for each in answer.results if not each.error_code}
+        after = self.cluster.state.image.scram
+        for key in {*before, *after}:
+            assert (before.get(key) == after.get(key)) or key.name in changed
 
     def heal(self) -> None:
         """All brokers serve: each partition has a leader again that has all committed records."""

@@ -1,4 +1,4 @@
-"""Quotas of clients that Kafka has left in the metadata log: shown and removed, and no new ones."""
+"""Quotas of clients: kept in the metadata log and shown, on a node that is its own controller."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tailrace.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 from tailrace.protocol.metadata_records import ClientQuotaRecord, EntityData
-from tailrace.testing import Outside, Peer
+from tailrace.testing import DiskFault, Outside, Peer
 from tests.unit.broker.brokers import connect, running
 
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -100,22 +100,35 @@ async def test_a_filter_that_means_nothing_is_refused(
         assert await described(connect(outside, broker), *parts) == code
 
 
-async def test_quotas_are_removed_and_none_is_set(outside: Outside) -> None:
-    """A removed quota is gone after a restart; one that nothing would keep to is refused."""
+async def test_quotas_are_set_and_removed(outside: Outside) -> None:
+    """They are there after a restart, and a dry run changes none."""
     async with running(outside) as broker:
         broker.controller.write(lambda _: QUOTAS)
         peer = connect(outside, broker)
-        assert await altered(peer, ALICE, RATE, remove=False) == ErrorCode.POLICY_VIOLATION
-        assert await altered(peer, ALICE, RATE, dry=True) == ErrorCode.NONE
-        assert await described(peer) == [10.0, 20.0, 30.0]
+        assert await altered(peer, ALICE, RATE, remove=False) == ErrorCode.NONE
+        assert await altered(peer, OTHERS, RATE, dry=True) == ErrorCode.NONE
+        assert await described(peer) == [1.0, 20.0, 30.0]
         swapped: Names = dict(reversed(ALICE_APP.items()))
         nobody: Names = {"user": "nobody"}
+        strange: list[Names] = [{}, {"user": "alice", "ip": "::1"}, {"group": "x"}]
         for names in (swapped, nobody):
             assert await altered(peer, names, RATE, "request_percentage") == ErrorCode.NONE
-        assert await altered(peer, {}, RATE) == ErrorCode.INVALID_REQUEST
+        for names in strange:
+            assert await altered(peer, names, RATE) == ErrorCode.INVALID_REQUEST
         assert await altered(peer, ALICE, RATE, RATE) == ErrorCode.INVALID_REQUEST
         assert await altered(peer, ALICE, RATE, count=2) == ErrorCode.INVALID_REQUEST
-        assert await altered(peer, ALICE | {"ip": "::1"}, RATE) == ErrorCode.INVALID_REQUEST
-        assert await altered(peer, {"group": "x"}, RATE) == ErrorCode.UNSUPPORTED_VERSION
+        assert await altered(peer, ALICE, "no.key", remove=False) == ErrorCode.INVALID_REQUEST
     async with running(outside) as broker:
-        assert await described(connect(outside, broker)) == [10.0, 30.0]
+        assert await described(connect(outside, broker)) == [1.0, 30.0]
+
+
+async def test_a_device_that_fails_changes_no_quota(outside: Outside) -> None:
+    """Each entity has the error, and the state is as it was."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        assert await altered(peer, ALICE, RATE, remove=False) == ErrorCode.NONE
+        outside.files.faults.append(DiskFault(operation="sync", path_part="__cluster_metadata-0"))
+        code = await altered(peer, OTHERS, RATE, remove=False)
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        outside.files.faults.clear()
+        assert await described(peer) == [1.0]

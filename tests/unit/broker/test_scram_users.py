@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 
-from tailrace.handlers.scram_users import CREDENTIALS_MAX
+from tailrace.cluster.control.credentials import CREDENTIALS_MAX
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_user_scram_credentials import (

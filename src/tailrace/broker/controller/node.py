@@ -38,7 +38,6 @@ from tailrace.broker.controller.log_answers import (
 )
 from tailrace.broker.controller.log_lines import log_changes
 from tailrace.broker.controller.log_writer import LogWriter, NotWrittenError
-from tailrace.broker.kraft.refusals import refusal
 from tailrace.cluster.bootstrap import first_image
 from tailrace.cluster.control.brokers import fence_records, fence_stale
 from tailrace.cluster.control.leaders import balance_leaders, elect_unclean
@@ -57,6 +56,7 @@ from tailrace.cluster.metadata.snapshot_files import save_snapshot
 from tailrace.errors import DirectoryError, StorageError
 from tailrace.handlers.api_versions import versions_answer
 from tailrace.handlers.quorum import voters_refusal
+from tailrace.handlers.refusals import refusal
 from tailrace.handlers.security import handle_create_acls, handle_delete_acls
 from tailrace.protocol.answers import Answer, CloseConnectionError, Handled, Handler
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, Api, ApiKey

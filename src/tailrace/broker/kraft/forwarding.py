@@ -30,7 +30,6 @@ from tailrace.broker.kraft.channel import (
     ForwardRefusedError,
     NoControllerError,
 )
-from tailrace.broker.kraft.refusals import refusal
 from tailrace.client.errors import (
     AuthenticationError,
     ClosedAdminError,
@@ -38,6 +37,7 @@ from tailrace.client.errors import (
 )
 from tailrace.client.nodes import Node
 from tailrace.errors import TailraceError
+from tailrace.handlers.refusals import refusal
 from tailrace.protocol.answers import CloseConnectionError
 from tailrace.protocol.apis import APIS, ApiKey, api_of
 from tailrace.protocol.errors import ErrorCode

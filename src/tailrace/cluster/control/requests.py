@@ -14,15 +14,16 @@ from typing import Any, Final
 from tailrace.cluster.control.alter_partition import alter_partitions
 from tailrace.cluster.control.brokers import heartbeat, register_broker, unregister_broker
 from tailrace.cluster.control.configs import alter_configs, replace_configs
+from tailrace.cluster.control.credentials import alter_user_scram_credentials
 from tailrace.cluster.control.directories import assign_directories
 from tailrace.cluster.control.leaders import elect_leaders
 from tailrace.cluster.control.levels import update_features
 from tailrace.cluster.control.producer_ids import allocate_producer_ids
+from tailrace.cluster.control.quotas import alter_client_quotas
 from tailrace.cluster.control.reassignments import alter_reassignments, list_reassignments
-from tailrace.cluster.control.state import RECORDS_MAX, ControlState, Decision, RefusedError
+from tailrace.cluster.control.state import ControlState, Decision, check_count
 from tailrace.cluster.control.topics import create_partitions, create_topics, delete_topics
 from tailrace.protocol.apis import ApiKey
-from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tailrace.protocol.messages.broker_registration import BrokerRegistrationRequest
@@ -38,6 +39,10 @@ _OF_CLIENTS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: list_reassignments,
     ApiKey.UNREGISTER_BROKER: unregister_broker,
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda state, asked: alter_client_quotas(state.image, asked),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda state, asked: alter_user_scram_credentials(
+        state.image, asked
+    ),
 }
 
 _OF_BROKERS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {
@@ -77,9 +82,4 @@ def decide(
             decision = _RULES[key](state, request)
     # What a client asks for is one batch. The changes that follow from a broker may be several:
     # each of them is right by itself.
-    if key in FORWARDED and len(decision.records) > RECORDS_MAX:
-        raise RefusedError(
-            ErrorCode.POLICY_VIOLATION,
-            f"The request would be {len(decision.records)} records, and {RECORDS_MAX} are allowed.",
-        )
-    return decision
+    return check_count(decision) if key in FORWARDED else decision

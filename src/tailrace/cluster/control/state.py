@@ -65,6 +65,20 @@ class Decision(NamedTuple):
     answer: Message
 
 
+def check_count(decision: Decision) -> Decision:
+    """The decision of a request of a client, which must fit one batch.
+
+    Raises:
+        RefusedError: POLICY_VIOLATION: more than `RECORDS_MAX` records.
+    """
+    if len(decision.records) > RECORDS_MAX:
+        raise RefusedError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The request would be {len(decision.records)} records, and {RECORDS_MAX} are allowed.",
+        )
+    return decision
+
+
 class ControlState:
     """The state of the cluster as the active controller sees it."""
 

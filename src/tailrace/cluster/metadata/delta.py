@@ -23,9 +23,9 @@ from tailrace.cluster.metadata.image import (
     ConfigResource,
     ImageChange,
     MetadataImage,
-    QuotaEntity,
     ScramUser,
     TopicState,
+    quota_entity,
 )
 from tailrace.cluster.topic_rules import InvalidTopicNameError, check_topic_name
 from tailrace.errors import FatalError
@@ -350,15 +350,7 @@ class MetadataDelta:
                 inner[record.key] = record.value
 
         parts = tuple((each.entity_type, each.entity_name) for each in record.entity)
-        self._set_inner("quotas", self._entity(parts), change)
-
-    def _entity(self, parts: tuple[tuple[str, str | None], ...]) -> QuotaEntity:
-        """The entity with these parts, whose order may differ from record to record."""
-        # Of a user with a client id: two parts, so the other order is the reverse.
-        for order in (parts, parts[::-1]):
-            if QuotaEntity(order) in self._part("quotas"):
-                return QuotaEntity(order)
-        return QuotaEntity(parts)
+        self._set_inner("quotas", quota_entity(self._part("quotas"), parts), change)
 
     @_replays
     def _(self, record: "ProducerIdsRecord") -> None:

@@ -96,6 +96,15 @@ class QuotaEntity(NamedTuple):
     """`user`, `client-id` or `ip`, and its name; None: the default."""
 
 
+def quota_entity(
+    known: Mapping[QuotaEntity, object], parts: tuple[tuple[str, str | None], ...]
+) -> QuotaEntity:
+    """The owner with these parts, as it is known if it is: their order differs between records."""
+    # Of a user with a client id: two parts, so the other order is the reverse.
+    reverse = QuotaEntity(parts[::-1])
+    return reverse if reverse in known else QuotaEntity(parts)
+
+
 class ScramUser(NamedTuple):
     """Owner of a SCRAM credential."""
 
