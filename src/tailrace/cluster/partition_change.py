@@ -114,6 +114,7 @@ class _Change:
         self._find_eligible()
         changes: dict[str, Any] = {}
         leader, is_unclean = self._elect()
+        recovery = self._wanted.recovery
         if leader != self._state.leader:
             changes["leader"] = leader
             # From the eligible ones: it is in sync with itself alone.
@@ -122,8 +123,9 @@ class _Change:
                 self._eligible = tuple(each for each in self._eligible if each != leader)
             if is_unclean:
                 changes["isr"] = (leader,)
-                if self._state.leader_recovery_state != RECOVERING:
-                    changes["leader_recovery_state"] = RECOVERING
+                # Whatever the last leader says: it has recovered, and this one has not. (Kafka's
+                # controller takes it for both.)
+                recovery = RECOVERING
         # A replica that leaves must not go on as leader or follower of an epoch that others share.
         elif not set(self._state.replicas) <= set(self._replicas):
             changes["leader"] = self._state.leader
@@ -141,9 +143,8 @@ class _Change:
             changes.setdefault("leader", self._state.leader)
         self._note_last_known(changes)
         self._note_assignment(changes)
-        wanted = self._wanted.recovery
-        if wanted is not None and wanted != self._state.leader_recovery_state:
-            changes["leader_recovery_state"] = wanted
+        if recovery is not None and recovery != self._state.leader_recovery_state:
+            changes["leader_recovery_state"] = recovery
         return changes
 
     def _complete_reassignment(self) -> None:

@@ -204,6 +204,13 @@ def test_a_recovered_leader_says_so() -> None:
     assert change(state, recovery=RECOVERED) == {"leader_recovery_state": RECOVERED}
 
 
+def test_a_recovered_leader_says_nothing_of_the_next() -> None:
+    """One that is elected uncleanly by the same change has to recover too."""
+    state = partition(leader_recovery_state=RECOVERING, isr=(1,))
+    found = change(state, alive=(2, 3), election=Election.UNCLEAN, recovery=RECOVERED)
+    assert found == {"isr": (2,), "leader": 2}
+
+
 def moving(**fields: Any) -> PartitionRecord:
     """A partition that moves from brokers 2 and 3 to 4 and 5."""
     replicas = (1, 4, 5, 2, 3)
