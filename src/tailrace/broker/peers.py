@@ -41,6 +41,8 @@ class Peers:
             chance=runtime.chance,
             clock=self._driver.clock,
             wake=self._driver.wake,
+            # Most owners have one connection, as a follower that fetches.
+            readable=self._driver.turn,
             version_limits=_NO_LIMITS,
             # A broker has no list of others to begin with: each request names its node.
             routes=Routes([]),

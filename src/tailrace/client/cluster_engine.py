@@ -33,11 +33,14 @@ class ClusterEngine:
         chance: random.Random,
         clock: Callable[[], float],
         wake: Callable[[], None],
+        readable: Callable[[], None] | None = None,
         version_limits: Mapping[int, int] = VERSION_LIMITS,
         security: Security | None = None,
         routes: Routes | None = None,
     ) -> None:
         """Make no connection yet; `routes` are those of an engine before this one.
+
+        `readable` is as of `ConnectionPool`.
 
         Raises:
             ConfigError: a TLS file cannot be read, or a name or password is not Unicode text.
@@ -55,6 +58,7 @@ class ClusterEngine:
             network=network,
             chance=chance,
             wake=wake,
+            readable=readable,
             version_limits=version_limits,
             security=security,
         )

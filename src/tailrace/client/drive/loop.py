@@ -167,6 +167,16 @@ class LoopDriver:
         if self._turn_handle is None and not self.loop.is_closed():
             self._turn_handle = self.loop.call_soon(self._turn)
 
+    def turn(self) -> None:
+        """Take a turn now: for a socket that can be read, whose callback the loop has called.
+
+        Of several sockets `wake` reads all in one turn. For a single one that costs two turns of
+        the loop more: it says that the socket can be read once more before it has been read.
+        """
+        if self._turn_handle is not None:
+            self._turn_handle.cancel()
+        self._turn()
+
     async def until(self, is_done: Callable[[], bool], deadline: float) -> bool:
         """Wait until `is_done()`, which is checked after each turn, and return True.
 

@@ -99,6 +99,7 @@ class Connection:
         steps: Steps,
         run_beside: RunBeside,
         touched: Callable[[], None],
+        readable: Callable[[], None],
     ) -> None:
         self.in_flight: deque[InFlight] = deque()
         self.is_ready = False
@@ -112,6 +113,7 @@ class Connection:
         self._outcomes = outcomes
         self._client_id = client_id
         self._touched = touched
+        self._readable = readable
         self._steps = steps
         self._run_beside = run_beside
         self.awaited = ""
@@ -143,7 +145,7 @@ class Connection:
         Raises:
             UnsupportedVersionError: the client id cannot be encoded.
         """
-        self._socket.watch_reads(self._touched)
+        self._socket.watch_reads(self._readable)
         self._take_step(next(self._steps))
 
     def send(

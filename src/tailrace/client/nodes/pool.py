@@ -190,12 +190,14 @@ class ConnectionPool:
         network: Connector,
         chance: Random,
         wake: Callable[[], None],
+        readable: Callable[[], None] | None = None,
         in_flight_max: int = 5,
         version_limits: Mapping[int, int] = VERSION_LIMITS,
         security: "Security | None" = None,
     ) -> None:
         """At most `in_flight_max` requests wait for an answer of one broker.
 
+        `readable` is called in place of `wake` where a socket can be read, and may call `poll`.
         `version_limits` are the highest versions that are sent, by API key. `security` is for
         tests; else it follows from the settings.
 
@@ -212,6 +214,7 @@ class ConnectionPool:
         self._network = network
         self._chance = chance
         self._wake = wake
+        self._readable = readable or wake
         self.features = Features()
         """Features that the cluster uses."""
         self.failure_count = 0
@@ -430,12 +433,12 @@ class ConnectionPool:
         state.cancel = self._network.connect(host, port, arrived, first=state.attempts)
         state.attempts += 1
 
-    def _touch(self, state: BrokerConnection) -> None:
+    def _touch(self, state: BrokerConnection, call: Callable[[], None] | None = None) -> None:
         # A socket may call back many times before the next poll; one look at it serves all.
         if not state.is_touched:
             state.is_touched = True
             self._touched.append(state)
-            self._wake()
+            (call or self._wake)()
 
     def _work(self, state: BrokerConnection, now: float) -> None:
         arrived, state.arrived = state.arrived, None
@@ -503,6 +506,7 @@ class ConnectionPool:
             ),
             run_beside=self._network.run_beside,
             touched=lambda: self._touch(state),
+            readable=lambda: self._touch(state, self._readable),
         )
 
     def _check_times(self, now: float) -> None:

@@ -167,6 +167,7 @@ class Client:
         given: ClientConfig | Security | None = None,
         *,
         in_flight_max: int = 5,
+        reads_at_once: bool = False,
     ) -> None:
         self.outside = outside
         self.outcomes: list[RequestOutcome] = []
@@ -176,6 +177,7 @@ class Client:
             network=outside.network,
             chance=random.Random(0),
             wake=self._woken,
+            readable=self.poll if reads_at_once else None,
             in_flight_max=in_flight_max,
             security=given if isinstance(given, Security) else None,
         )

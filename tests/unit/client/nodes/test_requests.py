@@ -360,3 +360,17 @@ async def test_each_broker_event_stirs_the_driver(broker: StandIn, client: Clien
     await client.settle()
     assert client.woken_count > before
     assert client.outcomes == [METADATA]
+
+
+async def test_an_answer_may_be_read_when_it_comes(outside: Outside, broker: StandIn) -> None:
+    """A driver that reads in the socket's own callback is not woken for that."""
+    client = Client(outside, reads_at_once=True)
+    node = broker.node()
+    await client.become_ready(node)
+    client.ask(node)
+    await client.settle()
+    woken_count = client.woken_count
+    broker.asked[0].answer(METADATA)
+    await outside.pass_time(0.1)
+    assert client.outcomes == [METADATA]
+    assert client.woken_count == woken_count
