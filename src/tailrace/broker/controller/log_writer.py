@@ -2,6 +2,7 @@
 
     loop     decide -> state changes -> put(batch) ........ written(offset) -> answer
     thread                     [a b c] -> append, flush -> [d e] -> append, flush
+    another thread             a snapshot of the state after some group, for which nobody waits
 
 The state of the controller is ahead of the device by the batches that wait here. No answer and no
 observer sees them before their flush, so a crash takes nothing that anybody knows.
@@ -70,6 +71,10 @@ class LogWriter:
         self._queue: deque[_Waiting] = deque()
         self._changed = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
+        self._snapshot: asyncio.Task[None] | None = None
+        """The snapshot that is being written."""
+        self._has_snapshot = False
+        """Whether one was written since the log was tidied."""
         self._is_closed = False
 
     @property
@@ -106,14 +111,14 @@ class LogWriter:
         await self._changed.wait()
 
     def tidy(self) -> None:
-        """Write a snapshot if one is due, between two groups."""
+        """Write a snapshot if one is due, beside the groups; then delete what is too old."""
         if not self._is_closed and self._log.is_tidying_due():
             self._work()
 
     async def close(self) -> None:
         """Write what waits, and take no more."""
-        while self._writing is not None:
-            await asyncio.wait([self._writing])
+        while tasks := [each for each in (self._writing, self._snapshot) if each is not None]:
+            await asyncio.wait(tasks)
         self.abandon()
 
     def abandon(self) -> None:
@@ -131,8 +136,8 @@ class LogWriter:
             while self._queue and not self._is_closed:
                 await self._write(self._take_group())
             # After the decisions, which somebody waits for.
-            if not self._is_closed and self._log.is_tidying_due():
-                await self._threads.run(self._tidy)
+            if not self._is_closed:
+                await self._tidy_if_due()
         except OSError as error:
             self.abandon()
             self._failed(error)
@@ -163,13 +168,39 @@ class LogWriter:
         self.on_written(self.image, change, self.watermark)
         self._wake()
 
+    async def _tidy_if_due(self) -> None:
+        if not self._has_snapshot and not self._log.is_tidying_due():
+            return
+        # Seconds, with a hundred thousand partitions.
+        snapshot = None if self._has_snapshot else self._log.due_snapshot()
+        if snapshot is None:
+            self._has_snapshot = False
+            await self._threads.run(self._tidy)
+        elif self._snapshot is None:
+            self._snapshot = asyncio.ensure_future(self._save(snapshot))
+
+    async def _save(self, snapshot: Callable[[], None]) -> None:
+        try:
+            await self._threads.run(snapshot)
+            self._has_snapshot = True
+        except OSError as error:
+            self._not_tidied(error)
+        finally:
+            self._snapshot = None
+        # What is below the snapshot goes, between two groups.
+        if self._has_snapshot and not self._is_closed:
+            self._work()
+
     def _tidy(self) -> None:
         try:
             self._log.tidy()
             self.served.look_for_snapshots()
         except OSError as error:
-            # The log is as usable as before; a full disk is noticed by the next decision.
-            logger.warning("metadata_not_tidied reason=%s", error)
+            self._not_tidied(error)
+
+    def _not_tidied(self, error: OSError) -> None:
+        # The log is as usable as before; a full disk is noticed by the next decision.
+        logger.warning("metadata_not_tidied reason=%s", error)
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

@@ -195,6 +195,13 @@ class MetadataLog:
         """
         self._upkeep.tidy(self._replay)
 
+    def due_snapshot(self) -> Callable[[], None] | None:
+        """The function that writes a snapshot of the present state, if one is due.
+
+        It raises OSError where the device refuses, and may run on a thread beside `save`.
+        """
+        return self._upkeep.due_snapshot(self._replay)
+
     def write_snapshot(self) -> None:
         """Write a snapshot of the present state, unless there is one or a transaction is open.
 

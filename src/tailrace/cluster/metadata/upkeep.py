@@ -5,6 +5,8 @@ Every node of a quorum, controller or broker, does this for itself (KIP-630).
 Invariant: the newest snapshot is never removed, and the log reaches back to it at least.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from tailrace.cluster.metadata.folder import MetadataFolder, MetadataLogConfig
@@ -39,16 +41,19 @@ class SnapshotUpkeep:
         self._folder = folder
         self._log = log
         self._config = config
-        self._bytes_since_snapshot = bytes_since_snapshot
+        self._applied_bytes, self._snapshot_bytes = bytes_since_snapshot, 0
         self._snapshot_at = self._tidied_at = folder.clock.now_ms()
 
     def note_applied(self, size: int) -> None:
         """Count bytes of batches that are in the state and in no snapshot."""
-        self._bytes_since_snapshot += size
+        self._applied_bytes += size
 
     def note_snapshot(self) -> None:
         """A snapshot has all of the state."""
-        self._bytes_since_snapshot, self._snapshot_at = 0, self._folder.clock.now_ms()
+        self._note_snapshot(self._applied_bytes)
+
+    def _note_snapshot(self, applied_bytes: int) -> None:
+        self._snapshot_bytes, self._snapshot_at = applied_bytes, self._folder.clock.now_ms()
 
     def is_due(self) -> bool:
         """Whether `tidy` may have something to do; asks no device."""
@@ -69,25 +74,36 @@ class SnapshotUpkeep:
         while self._trim():
             pass
 
+    def due_snapshot(self, replay: MetadataReplay) -> Callable[[], None] | None:
+        """The function that writes a snapshot of a state, if one is due; it raises OSError.
+
+        It may run beside all methods, on another thread: a state never changes.
+        """
+        if not self._is_snapshot_due():
+            return None
+        return partial(self._write_snapshot, replay, self._applied_bytes)
+
     def write_snapshot(self, replay: MetadataReplay) -> None:
         """Write a snapshot of a state, unless there is one or a transaction is open.
 
         Raises:
             OSError: the device refuses.
         """
+        self._write_snapshot(replay, self._applied_bytes)
+
+    def _write_snapshot(self, replay: MetadataReplay, applied_bytes: int) -> None:
         newest = find_snapshots(self._folder.files, self._folder.path)[-1:]
         # A snapshot within a transaction of metadata would lack its first records (KIP-868).
         has_one = bool(newest) and newest[0].next_offset == replay.next_offset
         if not has_one and not replay.is_in_transaction:
             save_state(self._folder, replay)
-        self.note_snapshot()
+        self._note_snapshot(applied_bytes)
 
     def _is_snapshot_due(self) -> bool:
         config = self._config
+        size = self._applied_bytes - self._snapshot_bytes
         age_ms = self._folder.clock.now_ms() - self._snapshot_at
-        return self._bytes_since_snapshot >= config.snapshot_bytes or (
-            self._bytes_since_snapshot > 0 and 0 < config.snapshot_ms <= age_ms
-        )
+        return size >= config.snapshot_bytes or (size > 0 and 0 < config.snapshot_ms <= age_ms)
 
     def _trim(self) -> bool:
         """Delete the oldest snapshot, if retention says so and there is a newer one."""

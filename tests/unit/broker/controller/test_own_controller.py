@@ -230,6 +230,25 @@ async def test_a_new_broker_gets_a_snapshot(outside: Outside) -> None:
         await cluster.add_topic("more", replicas=(2, 1))
 
 
+async def test_decisions_do_not_wait_for_a_snapshot(outside: Outside) -> None:
+    """Topics are created while the device hangs on it, and it is there when that is over."""
+    async with own_cluster(
+        outside, 1, settings={"metadata.log.max.record.bytes.between.snapshots": "2000"}
+    ) as cluster:
+        folder = "data/__cluster_metadata-0"
+        before = [name for name in outside.files.list(folder) if name.endswith(".checkpoint")]
+        hanging = outside.hang(".checkpoint")
+        for number in range(30):
+            await cluster.add_topic(f"t{number}", replicas=(1,))
+            await outside.pass_time(1)
+        assert len(hanging.waiting) == 1
+        assert cluster.controller.node.watermark == cluster.controller.node.statistics().end_offset
+        hanging.release()
+        await outside.pass_time(2)
+        after = [name for name in outside.files.list(folder) if name.endswith(".checkpoint")]
+        assert len(after) > len(before)
+
+
 async def test_a_device_that_fails_ends_the_controller(outside: Outside) -> None:
     """A request that waits is answered NOT_CONTROLLER, and brokers serve on without it."""
     async with own_cluster(outside, 1) as cluster:
