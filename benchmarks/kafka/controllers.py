@@ -10,6 +10,7 @@ they have no logs (`scripted`); new topics and rest are measured with three brok
                 it. Also the whole of a death by silence, in which the session of 9 s is both times.
     start       from the start of the process until a broker is registered, which only an active
                 controller does, on copies of one log with 100,000 partitions
+    snapshots   decisions, one after the other, while a snapshot of these is written
     topics      with 100 in a request, and one by one, through a broker
     rest        CPU with 2,000 partitions and three brokers that have nothing to do
 
@@ -63,6 +64,7 @@ from tailrace.client.nodes import Node
 from tailrace.cluster.metadata.batches import decoded_records
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from tailrace.records.batch import read_batches
 
 T = TypeVar("T")
@@ -82,9 +84,15 @@ ELECTION_AIM = 0.7
 START_TOPICS = 1_000
 START_PARTITIONS = 100
 START_AIM = 0.5
+NO_FENCING = MappingProxyType({"broker.session.timeout.ms": "600000"})
+"""For starts with partitions whose brokers are not there any more."""
 ASK_SECONDS = 0.005
 """Between two attempts to be registered by a controller that starts."""
 START_SECONDS_MAX = 120
+SNAPSHOT_MS = 3_000
+"""Age of the state at which a snapshot is written: some seconds after a start."""
+DECISIONS = 20
+"""Between two looks for the snapshot."""
 
 REST_PARTITIONS = 2_000
 REST_SECONDS = 10
@@ -262,6 +270,13 @@ class Start(NamedTuple):
     resident_mb: float
 
 
+class Registered(NamedTuple):
+    """A broker that was registered."""
+
+    at: float
+    broker_epoch: int
+
+
 def measure_start(bench: Bench, peer: Peer) -> list[Figure]:
     """Time, CPU and memory of a start, with a log alone, and with a snapshot."""
     topics = bench.scaled(START_TOPICS, quick=5)
@@ -276,8 +291,7 @@ def measure_start(bench: Bench, peer: Peer) -> list[Figure]:
             directory = bench.directory / f"{state}-{kind}"
             shutil.copytree(made[state], directory / "logs")
             controller = _controller(
-                # No broker is there, and none is to be fenced within a start.
-                kind, peer, directory, settings={"broker.session.timeout.ms": "600000"},
+                kind, peer, directory, settings=NO_FENCING,
             )  # fmt: skip
             contenders[kind] = partial(_start, controller, numbers)
         found = interleave(bench, contenders)
@@ -291,7 +305,53 @@ def measure_start(bench: Bench, peer: Peer) -> list[Figure]:
             ),
             compare(f"memory with {name}, {state}", "MB", found, lambda one: one.resident_mb),
         ]  # fmt: skip
-    return figures
+    return figures + _measure_snapshots(bench, peer, made["log alone"], name)
+
+
+def _measure_snapshots(bench: Bench, peer: Peer, made: Path, name: str) -> list[Figure]:
+    """The longest decision while a snapshot is written, and the usual one."""
+    bench.say(f"decisions while a snapshot of {name} is written")
+    numbers = count(100)
+    contenders = {}
+    for kind in KINDS:
+        directory = bench.directory / f"snapshots-{kind}"
+        shutil.copytree(made, directory / "logs")
+        controller = _controller(
+            kind, peer, directory,
+            settings={"metadata.log.max.snapshot.interval.ms": str(SNAPSHOT_MS), **NO_FENCING},
+        )  # fmt: skip
+        contenders[kind] = partial(_decide_beside_snapshot, controller, numbers)
+    found = interleave(bench, contenders)
+    return [
+        compare(
+            f"longest decision while a snapshot of {name} is written", "ms", found,
+            lambda one: max(one) * 1e3,
+        ),
+        compare(
+            "decision in these seconds, p50", "ms", found,
+            lambda one: statistics.median(one) * 1e3,
+        ),
+    ]  # fmt: skip
+
+
+def _decide_beside_snapshot(controller: Controller, numbers: Iterator[int]) -> list[float]:
+    """Seconds of each decision from a start until its first snapshot is there."""
+    process, broker_id = controller.process, next(numbers)
+    folder = process.logs / "__cluster_metadata-0"
+    process.start()
+    epoch = _register(controller.node, broker_id).broker_epoch
+    request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch)
+    before = {*folder.glob("*.checkpoint")}
+    seconds = []
+    with Channel(controller.node) as channel:
+        while {*folder.glob("*.checkpoint")} <= before:
+            for _ in range(DECISIONS):
+                started = time.perf_counter()
+                answer = channel.ask(ApiKey.ALLOCATE_PRODUCER_IDS, request)
+                seconds.append(time.perf_counter() - started)
+                assert answer.error_code == ErrorCode.NONE, answer
+    process.stop()
+    return seconds
 
 
 def _make_log(bench: Bench, peer: Peer, topics: int) -> dict[str, Path]:
@@ -303,7 +363,7 @@ def _make_log(bench: Bench, peer: Peer, topics: int) -> dict[str, Path]:
         ours.process.stop()
     copied = bench.directory / "with-snapshot"
     shutil.copytree(ours.process.logs, copied / "logs")
-    due = {"metadata.log.max.record.bytes.between.snapshots": "1"}
+    due = {"metadata.log.max.record.bytes.between.snapshots": "1", **NO_FENCING}
     with _controller("ours", peer, copied, settings=due).process as process:
         while not list(process.logs.glob("__cluster_metadata-0/*.checkpoint")):
             time.sleep(0.1)
@@ -315,17 +375,17 @@ def _start(controller: Controller, numbers: Iterator[int]) -> Start:
     process = controller.process
     with ThreadPoolExecutor(1) as pool:
         started = time.perf_counter()
-        registered = pool.submit(_registered_at, controller.node, next(numbers))
+        registered = pool.submit(_register, controller.node, next(numbers))
         # Here and not on the other thread: the process lives as long as the thread that begins it.
         process.start()
-        seconds = registered.result() - started
+        seconds = registered.result().at - started
     found = Start(seconds, cpu_seconds(process.pid), resident_bytes(process.pid) / 1e6)
     process.stop()
     return found
 
 
-def _registered_at(node: Node, broker_id: int) -> float:
-    """Return the time at which the controller has registered a new broker.
+def _register(node: Node, broker_id: int) -> Registered:
+    """Have the controller register a new broker as soon as it can.
 
     Raises:
         TimeoutError: it does not.
@@ -338,7 +398,7 @@ def _registered_at(node: Node, broker_id: int) -> float:
                 while time.perf_counter() < deadline:
                     answer = channel.ask(ApiKey.BROKER_REGISTRATION, request)
                     if answer.error_code == ErrorCode.NONE:
-                        return time.perf_counter()
+                        return Registered(time.perf_counter(), answer.broker_epoch)
                     assert answer.error_code == ErrorCode.NOT_CONTROLLER, answer
                     time.sleep(ASK_SECONDS)
         except OSError:
