@@ -36,7 +36,6 @@ from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
-from tailrace.storage.config import TOPIC_SETTINGS
 
 _IN_LOG: Final = frozenset(
     {ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP}
@@ -251,13 +250,10 @@ def effective_configs(
     state: ControlState, own: Mapping[str, str]
 ) -> tuple[CreatableTopicConfigs, ...]:
     """The settings of a topic with these own ones, as the answer to CreateTopics has them."""
-    defaults = state.defaults.with_state(state.image, state.node_id)
-    layers = ((ConfigSource.BROKER, defaults.given), *defaults.dynamic.items())
-    found = []
-    for setting in sorted(TOPIC_SETTINGS, key=lambda each: each.name):
-        value, source = setting.format(setting.default), ConfigSource.DEFAULT
-        for each, settings in (*layers, (ConfigSource.TOPIC, own)):
-            if setting.name in settings:
-                value, source = settings[setting.name], each
-        found.append(CreatableTopicConfigs(name=setting.name, value=value, config_source=source))
-    return tuple(found)
+    defaults = state.shown_defaults
+    shown = {
+        name: CreatableTopicConfigs(name=name, value=value, config_source=ConfigSource.TOPIC)
+        for name, value in own.items()
+        if name in defaults
+    }
+    return tuple({**defaults, **shown}.values())

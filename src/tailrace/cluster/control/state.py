@@ -32,10 +32,11 @@ from tailrace.cluster.partition_change import (
 from tailrace.cluster.records import UNASSIGNED, partition_change_record
 from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.errors import FatalError
-from tailrace.protocol.config_resources import ResourceType
+from tailrace.protocol.config_resources import ConfigSource, ResourceType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
-from tailrace.storage.config import LogConfig, log_config, usable_configs
+from tailrace.protocol.messages.create_topics import CreatableTopicConfigs
+from tailrace.storage.config import TOPIC_SETTINGS, LogConfig, log_config, usable_configs
 
 if TYPE_CHECKING:
     from tailrace.protocol.metadata_records import PartitionRecord, RegisterBrokerRecord
@@ -79,6 +80,29 @@ def check_count(decision: Decision) -> Decision:
     return decision
 
 
+class _Layers(NamedTuple):
+    """The defaults of topics under the settings of brokers in one image."""
+
+    source: object
+    """The settings of the image, by identity: one without other settings has the same ones."""
+    configs: Mapping[str, str]
+    shown: Mapping[str, CreatableTopicConfigs]
+
+
+def _shown(defaults: TopicDefaults) -> Mapping[str, CreatableTopicConfigs]:
+    layers = ((ConfigSource.BROKER, defaults.given), *defaults.dynamic.items())
+    found = {}
+    for setting in sorted(TOPIC_SETTINGS, key=lambda each: each.name):
+        value, source = setting.format(setting.default), ConfigSource.DEFAULT
+        for each, settings in layers:
+            if setting.name in settings:
+                value, source = settings[setting.name], each
+        found[setting.name] = CreatableTopicConfigs(
+            name=setting.name, value=value, config_source=source
+        )
+    return found
+
+
 class ControlState:
     """The state of the cluster as the active controller sees it."""
 
@@ -103,8 +127,7 @@ class ControlState:
         """Offset of the next record."""
         self.heartbeats = Heartbeats(self.config.session_timeout_ms)
         self.node_id = node_id
-        # By identity of the settings: an image without other settings has the same ones.
-        self._layered: tuple[object, Mapping[str, str]] = (None, MappingProxyType({}))
+        self._layered = _Layers(None, MappingProxyType({}), MappingProxyType({}))
 
     # -- changes ------------------------------------------------------------------------------
 
@@ -212,11 +235,18 @@ class ControlState:
     @property
     def default_configs(self) -> Mapping[str, str]:
         """The settings of a topic that was given none."""
-        configs, layered = self._layered
-        if configs is not self.image.configs:
-            layered = self.defaults.with_state(self.image, self.node_id).configs
-            self._layered = (self.image.configs, layered)
-        return layered
+        return self._layers().configs
+
+    @property
+    def shown_defaults(self) -> Mapping[str, CreatableTopicConfigs]:
+        """The settings of a topic that was given none, as the answer to CreateTopics has them."""
+        return self._layers().shown
+
+    def _layers(self) -> "_Layers":
+        if self._layered.source is not self.image.configs:
+            defaults = self.defaults.with_state(self.image, self.node_id)
+            self._layered = _Layers(self.image.configs, defaults.configs, _shown(defaults))
+        return self._layered
 
     def topic_config(self, name: str) -> LogConfig:
         """The settings of a topic as they apply on this controller."""
