@@ -92,7 +92,7 @@ CHOICES: Final = (
 
 
 def newest(kind: str) -> Run:
-    """The published run of a kind (`""`, `"-kafka"` or `"-cluster"`) that ended last."""
+    """The published run of a kind (`""`, `"-kafka"` and others) that ended last."""
     files = [path for path in RESULTS.glob("*.json") if _kind(path) == kind]
     runs: list[Run] = [json.loads(path.read_text()) for path in files]
     return max(runs, key=lambda run: str(run["date"]))
@@ -141,6 +141,7 @@ def every() -> str:
 SECTIONS: Final = (
     ("Against Apache Kafka", "-kafka"),
     ("Clusters of three brokers against Apache Kafka", "-cluster"),
+    ("Our controller against Apache Kafka's", "-controller"),
     ("Against limits and Python's peers", ""),
 )
 
@@ -148,6 +149,7 @@ MEASURED_BY: Final = {
     "": "make bench",
     "-kafka": "make bench-kafka",
     "-cluster": "make bench-kafka",
+    "-controller": "make bench-kafka",
 }
 """The command that writes the file of a kind."""
 
