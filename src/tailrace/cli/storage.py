@@ -56,7 +56,9 @@ def format_all(
     """Format log directories, as kafka-storage.sh format does.
 
     `tailrace serve` formats new directories itself, so this is needed only for a given cluster id,
-    or to start with the feature levels of an earlier release. The quorum has static voters.
+    or to start with the feature levels of an earlier release. The first start of a controller
+    names itself as the voter, so --standalone is not needed; the directory of one of Kafka's that
+    joins later is formatted as with --no-initial-controllers.
     """
     try:
         # Before any directory is touched, since levels depend on each other.

@@ -4,7 +4,10 @@
     then each           meta.properties: cluster, node, and an id of the directory
 
 A directory is formatted when it has its `meta.properties`. A crash before that leaves it
-unformatted, and the next attempt writes its files again. Quorums have static voters.
+unformatted, and the next attempt writes its files again.
+
+No voter is named, as with `--no-initial-controllers` of Kafka's tool (KIP-853): a controller of
+ours names itself in its log at its first start (`broker.controller.node`).
 
 `storage_info` reads only and takes no lock, so a broker may be at work.
 """

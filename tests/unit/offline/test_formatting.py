@@ -147,7 +147,10 @@ def test_directories_that_cannot_be_formatted() -> None:
 
 
 def test_levels_are_those_of_a_release_and_what_is_given() -> None:
-    """In the order of Kafka's storage tool; level 0 leaves a feature out."""
+    """In the order of Kafka's storage tool; level 0 leaves a feature out.
+
+    Whether the log names the voters (`kraft.version`) is not for a format to say: a start does.
+    """
     assert levels_of(None, {}) == initial_levels()
     assert next(iter(levels_of(None, {}))) == METADATA_VERSION
     assert levels_of(metadata_level("3.3"), {}) == {METADATA_VERSION: 7}
@@ -160,6 +163,8 @@ def test_levels_are_those_of_a_release_and_what_is_given() -> None:
     for wrong in (
         {"nonsense": 1},
         {METADATA_VERSION: 31},
+        {"kraft.version": 0},
+        {"kraft.version": 1},
         {METADATA_VERSION: 22, ELIGIBLE_LEADERS: 1},
     ):
         with pytest.raises(FeatureUpdateError):

@@ -7,8 +7,10 @@ import pytest
 from tailrace.broker.config import broker_config
 from tailrace.broker.controller.start import start_controller
 from tailrace.broker.kraft.forwarding import ANONYMOUS
+from tailrace.cluster.metadata.features import metadata_level
 from tailrace.errors import ConfigError, DirectoryError
 from tailrace.model import METADATA_TOPIC
+from tailrace.offline.formatting import Formatted, Wanted, format_directories, levels_of
 from tailrace.offline.metadata_state import END, metadata_state
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -37,7 +39,7 @@ from tailrace.protocol.messages.describe_quorum import (
 from tailrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from tailrace.protocol.messages.metadata import MetadataRequest
 from tailrace.protocol.metadata_records import VotersRecordVoter
-from tailrace.storage.directories import MetaProperties, write_identity
+from tailrace.storage.directories import MetaProperties, id_text, write_identity
 from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer
 from tests.unit.broker.brokers import batch, produce, send_all
 from tests.unit.broker.controller.own_clusters import CONTROLLER, PORT, T_0, OwnCluster, own_cluster
@@ -169,6 +171,43 @@ async def test_the_log_names_the_address_of_the_controller(outside: Outside) -> 
         assert found.voter_directory_id == first.voter_directory_id
     # Leader and nothing else.
     assert ends[1] == ends[0] + 1
+
+
+@pytest.mark.parametrize("release", ["3.3", "4.3"])
+async def test_a_formatted_directory_names_its_voter_at_the_start(
+    outside: Outside, release: str
+) -> None:
+    """With the id of the directory, at any level of metadata; formatting again changes nothing.
+
+    So a format needs no `--standalone` here. Before a start nobody is named, as after a format of
+    Kafka's with `--no-initial-controllers`.
+    """
+    cluster = OwnCluster(outside)
+    levels = levels_of(metadata_level(release), {})
+
+    def formatted() -> Formatted:
+        wanted = Wanted(
+            cluster_id="4L6g3nShT-eMCtK--X86sw", node_id=CONTROLLER, levels=levels,
+            ignores_formatted=True,
+        )  # fmt: skip
+        runtime = outside.runtime
+        [found] = format_directories(
+            runtime.files, ["data"], wanted, clock=runtime.clock, chance=runtime.chance
+        )
+        return found
+
+    first = formatted()
+    assert not outside.files.exists(LOG)
+    await cluster.start_controller()
+    assert cluster.image.features == levels
+    await cluster.controller.stop()
+    assert id_text(voter(cluster).voter_directory_id) == first.identity.directory_id
+    again = formatted()
+    assert (again.is_new, again.identity) == (False, first.identity)
+    await cluster.start_controller()
+    assert cluster.controller.cluster_id == first.identity.cluster_id
+    await cluster.controller.stop()
+    assert id_text(voter(cluster).voter_directory_id) == first.identity.directory_id
 
 
 async def test_a_controller_on_a_new_disk_is_the_voter(outside: Outside) -> None:
