@@ -5,21 +5,30 @@ kinds. Then three controllers of Kafka's take over from ours, on its directory, 
 No broker stops for that.
 """
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from compat import clusters
-from compat.cluster import CONTROLLERS, Cluster
+from compat.cluster import CONTROLLERS, WAIT_S_MAX, Cluster
 from compat.cluster_load import PARTITION_COUNT, TOPICS, Load
 from compat.networks import Network, is_possible
+from compat.processes import run
 from compat.report import Report
 from compat.tools import Tools
 from compat.topics import create_topics
+from tailrace.broker.kraft.settings import parse_controllers
 from tailrace.client.admin import Admin
+from tailrace.offline.handover import (
+    Controller,
+    Effect,
+    Handover,
+    plan_handover,
+    server_properties,
+)
 from tailrace.runtime.files import DiskFiles
-from tailrace.storage.directories import read_identity
 
 KAFKAS = (2, 3)
 """The brokers that are Kafka's."""
@@ -56,39 +65,42 @@ def check(report: Report, tools: Tools, directory: Path) -> None:
 
 
 def _check_handover(report: Report, cluster: Cluster, load: Load) -> None:
+    """The move of docs/cluster.md, by `tailrace handover` and `tailrace cluster`."""
     first, *others = CONTROLLERS
-    cluster.controllers[first].stop()
-    kafkas = {first: cluster.kafkas_controller(first)}
+    ours = cluster.controllers[first]
+    ours.stop()
+    found = plan_handover(DiskFiles(), [str(ours.logs)])
+    report.check("our controller can be handed over after its stop", [*_hindrances(found)])
+    joining = [
+        Controller(each.id, each.host, each.port)
+        for each in parse_controllers(
+            tuple(f"{each}@{cluster.places[each]}" for each in others), ()
+        )
+    ]
+    settings = server_properties(found, joining)
+    kafkas = {first: cluster.kafkas_controller(first, settings=settings)}
     cluster.controllers = {**kafkas}
     kafkas[first].start()
     report.check("Kafka's controller continues on our directory", [*load.wait_for_more()])
-    at_brokers = ("--bootstrap-server", cluster.bootstrap_servers)
     for number in others:
         # Without voters of its own (KIP-853): it fetches the log as an observer until it is added.
         added = cluster.kafkas_controller(number, format_options=("--no-initial-controllers",))
         kafkas[number] = added
         cluster.controllers = {**kafkas}
         added.start()
-        config = str(added.directory / "server.properties")
-        cluster.run_tool(
-            "MetadataQuorumCommand", *at_brokers, "--command-config", config, "add-controller"
-        )
+        _change_voters(cluster, "add-controller", f"{number}@{cluster.places[number]}")
     report.check(
         "two more voters are added, and brokers of both kinds follow",
         [*_other_voters(cluster, CONTROLLERS), *load.wait_for_more()],
     )
     for number in others:
-        identity = read_identity(DiskFiles(), str(kafkas[number].logs))
-        assert identity is not None
-        assert identity.directory_id is not None
-        cluster.run_tool(
-            "MetadataQuorumCommand", *at_brokers, "remove-controller",
-            "--controller-id", str(number), "--controller-directory-id", identity.directory_id,
-        )  # fmt: skip
+        _change_voters(cluster, "remove-controller", str(number))
         kafkas[number].stop()
     faults = [*_other_voters(cluster, (first,)), *load.wait_for_more()]
     report.check("two voters are removed", faults)
     kafkas[first].stop()
+    found = plan_handover(DiskFiles(), [str(ours.logs)])
+    report.check("Kafka's controller can be handed over after its stop", [*_hindrances(found)])
     ours = cluster.our_controller()
     cluster.controllers = {first: ours}
     ours.start()
@@ -96,6 +108,18 @@ def _check_handover(report: Report, cluster: Cluster, load: Load) -> None:
         "our controller continues on Kafka's directory",
         [*load.wait_for_more(), *clusters.sync(cluster)],
     )
+
+
+def _hindrances(found: Handover) -> Iterator[str]:
+    yield from (each.sentence for each in found.notes if each.effect is Effect.HINDERS)
+
+
+def _change_voters(cluster: Cluster, command: str, controller: str) -> None:
+    run(
+        [sys.executable, "-m", "tailrace", "cluster", command, controller,
+         "--bootstrap", cluster.bootstrap_servers],
+        name=f"tailrace cluster {command} {controller}", seconds_max=2 * WAIT_S_MAX,
+    )  # fmt: skip
 
 
 def _other_voters(cluster: Cluster, due: Sequence[int]) -> Iterator[str]:

@@ -33,6 +33,8 @@ WAIT_S: Final = 60.0
 """For how long a controller may lack records, or the voters a majority."""
 POLL_S: Final = 1.0
 """Between two looks at the quorum."""
+REPORT_S: Final = 10.0
+"""Between two sentences on a wait."""
 SILENT_MS_MAX: Final = 5_000
 """A replica that has had the whole log at some time in these counts as one that takes records: a
 follower fetches at least each half second (`metadata.max.idle.interval.ms`)."""
@@ -43,7 +45,7 @@ class VotersError(FatalError):
 
 
 Report = Callable[[str], None]
-"""Gets a sentence when the reason for a wait changes."""
+"""Gets a sentence when a wait begins, and again each `REPORT_S`."""
 
 
 def add_controller(
@@ -144,8 +146,8 @@ def _change_voters(
     is_done: Callable[[MetadataQuorum], bool],
     report: Report,
 ) -> Steps[MetadataQuorum]:
-    reported: str | None = None
-    deadline = call.clock() + WAIT_S
+    report_at = call.clock()
+    deadline = report_at + WAIT_S
     while True:
         # Each look and each change has the whole time of a call.
         quorum = yield from describe_metadata_quorum(call.renewed())
@@ -166,9 +168,9 @@ def _change_voters(
                 reason = str(error)
         if call.clock() >= deadline:
             raise VotersError(f"the voters remain {_listed(_ids(quorum))}: {reason}")
-        if reason != reported:
+        if call.clock() >= report_at:
             report(reason)
-            reported = reason
+            report_at = call.clock() + REPORT_S
         yield from call.pause(POLL_S)
 
 
