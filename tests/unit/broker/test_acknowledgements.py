@@ -101,7 +101,7 @@ async def test_requests_of_a_connection_wait_for_followers_together(outside: Out
 
 
 async def test_each_of_the_waiting_requests_has_its_own_time(outside: Outside) -> None:
-    """One whose time is over is answered behind those before it."""
+    """One whose time is over is answered after those before it."""
     async with running_cluster(outside, 1, 2) as cluster:
         await cluster.add_topic(replicas=(1, 2))
         cluster.kill(2)
