@@ -55,6 +55,7 @@ from tailrace.records.checks import (
 )
 from tailrace.records.codecs import CorruptCompressionError, check_framing, compress
 from tailrace.records.runs import BatchRun, Field, Header, read_undecoded_runs
+from tailrace.runtime.clock import iso_time
 from tailrace.storage.config import LogConfig
 from tailrace.storage.producers import BATCHES_KEPT
 from tailrace.values import dataclass
@@ -510,9 +511,15 @@ def _fault(record: RefusedRecord, allowed: tuple[int, int] | None) -> str:
         case Refusal.TIMESTAMP:
             if allowed is None or allowed == _NOTHING_ALLOWED:
                 return "a client may not set LogAppendTime itself"
+            # Each of the two machines believes its own clock: the sentence has both sides.
+            if record.detail > allowed[1]:
+                side, bound, setting = "after", allowed[1], "message.timestamp.after.max.ms"
+            else:
+                side, bound, setting = "before", allowed[0], "message.timestamp.before.max.ms"
             return (
-                f"timestamp {record.detail} is outside of {allowed[0]} to {allowed[1]} "
-                "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)"
+                f"timestamp {record.detail} ({iso_time(record.detail)}) is {side} "
+                f"{iso_time(bound)}, the limit of {setting} by the clock of this broker; compare "
+                "the clocks of both machines"
             )
 
 

@@ -5,6 +5,7 @@ import pytest
 from tailrace.errors import InvalidRecordError, InvalidTimestampError
 from tailrace.model import Codec, TimestampType
 from tailrace.records.checks import REFUSED_LISTED_MAX
+from tailrace.runtime.clock import iso_time
 from tests.naive import varint
 from tests.unit.records.batches import GOOD, batch_with
 from tests.unit.storage.builders import NOW, batch, settings
@@ -93,6 +94,12 @@ def test_timestamps_have_bounds(timestamp: int, is_taken: bool) -> None:  # noqa
         with pytest.raises(InvalidTimestampError, match=str(timestamp)) as caught:
             plan(data, BOUNDED)
         assert indexes(caught.value) == [1]
+        # The sentence does not say which of the two clocks is wrong: nobody knows.
+        side = "after" if timestamp > NOW else "before"
+        words = f"{side} {iso_time(timestamp + (-1 if timestamp > NOW else 1))}, the limit of "
+        assert f"{words}message.timestamp.{side}.max.ms by the clock of this broker" in str(
+            caught.value
+        )
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
