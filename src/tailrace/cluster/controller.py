@@ -273,7 +273,9 @@ class Controller(ClusterState):
         with self._changing:
             self._begin()
             image = self.log.image
-            levels = plan_levels(image, changes, node_id=self.node_id)
+            levels = plan_levels(
+                image, changes, node_id=self.node_id, kraft_version=self.kraft_version
+            )
             if is_dry_run:
                 return
             least = self.defaults.configs.get(MIN_INSYNC_REPLICAS, "1")

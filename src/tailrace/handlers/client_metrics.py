@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from tailrace.cluster.config_changes import ConfigChange
-from tailrace.cluster.metadata.image import ConfigResource
+from tailrace.cluster.metadata.image import ConfigResource, MetadataImage
 from tailrace.cluster.records import config_records
 from tailrace.cluster.topic_rules import TooManyGroupsError
 from tailrace.config.settings import INT32_MAX, Setting
@@ -45,8 +45,11 @@ logger = logging.getLogger(__name__)
 
 def subscriptions(services: Services) -> list[str]:
     """The names of all subscriptions."""
-    configs = services.cluster.metadata.configs
-    return [each.name for each in configs if each.type == ResourceType.CLIENT_METRICS]
+    return _subscriptions(services.cluster.metadata)
+
+
+def _subscriptions(image: MetadataImage) -> list[str]:
+    return [each.name for each in image.configs if each.type == ResourceType.CLIENT_METRICS]
 
 
 def subscription_entries(services: Services, name: str) -> Iterator[ConfigEntry]:
@@ -76,10 +79,8 @@ async def alter_subscription(
     """Change a subscription; one without settings is gone. It is on the device then.
 
     Raises:
-        InvalidRequestError: no name, an unknown setting, an interval out of range.
-        ConfigError: an operation of lists, which Kafka does not have here; an interval that is no
-            number; a pattern that matches nothing. All words are Kafka's.
-        TooManyGroupsError: more than `SUBSCRIPTIONS_MAX`.
+        ConfigError: an operation of lists, which Kafka does not have here.
+        InvalidRequestError, ConfigError, TooManyGroupsError: as `check_subscription`.
         StorageError: the device refused; nothing has changed.
     """
     stored = services.cluster.metadata.configs_of(ResourceType.CLIENT_METRICS, name)
@@ -94,29 +95,37 @@ async def alter_subscription(
                 raise ConfigError(
                     [f"Can't {operation.name} to key {each.name} because its type is not LIST."]
                 )
-    if not name:
-        raise InvalidRequestError("Subscription name can't be empty")
-    _check(planned)
+    check_subscription(services.cluster.metadata, name, planned)
     if planned == stored or is_dry_run:
         return
-    # Only for a new one: those that exist can always be changed and deleted.
-    if not stored and len(subscriptions(services)) >= SUBSCRIPTIONS_MAX:
-        raise TooManyGroupsError(
-            f"{SUBSCRIPTIONS_MAX} subscriptions to metrics of clients are the limit"
-        )
     owner = ConfigResource(ResourceType.CLIENT_METRICS, name)
     make = partial(config_records, owner=owner, wanted=planned)
     await services.changes.on_device(partial(services.own_controller.write, make))
     logger.info("client_metrics_configured name=%s", name)
 
 
-def _check(configs: Mapping[str, str]) -> None:
-    for name, text in configs.items():
-        if name not in _SETTINGS:
-            raise InvalidRequestError(f"Unknown client metrics configuration: {name}")
-        if name == "interval.ms":
+def check_subscription(image: MetadataImage, name: str, configs: Mapping[str, str]) -> None:
+    """Check the settings that a subscription is to have; the words are Kafka's.
+
+    Raises:
+        InvalidRequestError: no name, an unknown setting, an interval out of range.
+        ConfigError: an interval that is no number; a pattern that matches nothing.
+        TooManyGroupsError: it is one more than `SUBSCRIPTIONS_MAX`.
+    """
+    if not name:
+        raise InvalidRequestError("Subscription name can't be empty")
+    # Only for a new one: those that exist can always be changed and deleted.
+    is_new = configs and not image.configs_of(ResourceType.CLIENT_METRICS, name)
+    if is_new and len(_subscriptions(image)) >= SUBSCRIPTIONS_MAX:
+        raise TooManyGroupsError(
+            f"{SUBSCRIPTIONS_MAX} subscriptions to metrics of clients are the limit"
+        )
+    for key, text in configs.items():
+        if key not in _SETTINGS:
+            raise InvalidRequestError(f"Unknown client metrics configuration: {key}")
+        if key == "interval.ms":
             _check_interval(text)
-        if name == "match":
+        if key == "match":
             for pattern in filter(None, map(str.strip, text.split(","))):
                 _check_pattern(pattern)
 

@@ -27,6 +27,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.broker.config import BrokerConfig
+from tailrace.broker.controller.config_rules import config_rules
 from tailrace.broker.controller.envelope import fault_of
 from tailrace.broker.controller.log_answers import (
     Quorum,
@@ -175,6 +176,7 @@ class ControllerNode:
             defaults=config.topic_defaults,
             chance=runtime.chance,
             config=config.control,
+            rules=config_rules(config.consumer_groups),
         )
         self._log: MetadataLog | None = None
         self._observers: dict[int, SeenObserver] = {}

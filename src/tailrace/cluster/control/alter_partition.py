@@ -127,6 +127,8 @@ def _check(
     is_possible = bool(isr) and len(set(isr)) == len(isr) and set(isr) <= set(partition.replicas)
     if not is_possible or partition.leader not in isr:
         raise RefusedError(ErrorCode.INVALID_REQUEST)
+    if asked.leader_recovery_state not in (RECOVERED, RECOVERING):
+        raise RefusedError(ErrorCode.INVALID_REQUEST)
     # A leader that was elected uncleanly is alone until it has recovered (KIP-704).
     if asked.leader_recovery_state == RECOVERING and len(isr) > 1:
         raise RefusedError(ErrorCode.INVALID_REQUEST)

@@ -2,8 +2,9 @@
 
 Each resource is changed or refused by itself, with all of its changes.
 
-Not here: settings of loggers, which are no records; the checks of broker settings, which the broker
-makes before it forwards a request (it knows its own), as in Kafka.
+Not here: settings of loggers, which are no records; the values of broker settings, which the broker
+checks before it forwards a request (it knows its own), as in Kafka. The rules for groups and for
+subscriptions to metrics are given to the state.
 """
 
 from collections import Counter
@@ -20,8 +21,14 @@ from tailrace.cluster.metadata.image import (
     MIN_INSYNC_REPLICAS,
     ConfigResource,
 )
+from tailrace.cluster.topic_rules import InvalidTopicNameError, check_topic_name
 from tailrace.errors import ConfigError
-from tailrace.protocol.config_resources import ConfigOperation, ConfigSource, ResourceType
+from tailrace.protocol.config_resources import (
+    RESOURCE_TYPES,
+    ConfigOperation,
+    ConfigSource,
+    ResourceType,
+)
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -37,9 +44,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-_IN_LOG: Final = frozenset(
-    {ResourceType.TOPIC, ResourceType.BROKER, ResourceType.CLIENT_METRICS, ResourceType.GROUP}
-)
+_OF_LISTS: Final = (ConfigOperation.APPEND, ConfigOperation.SUBTRACT)
 _VALUE_CHARACTERS_MAX: Final = 32_767
 """Kafka's limit of a value, so that appending to a list ends somewhere."""
 
@@ -125,6 +130,8 @@ def _decide(
             records += _alteration(state, each)
         except RefusedError as error:
             code, message = error.code, error.message
+        except InvalidTopicNameError as error:
+            code, message = ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)
         except ConfigError as error:
             code, message = ErrorCode.INVALID_CONFIG, str(error)
         refusals.append((code, message))
@@ -134,23 +141,19 @@ def _decide(
 def _alteration(state: ControlState, wanted: _Alteration) -> list[RecordToWrite]:
     """The records of the changes of one resource."""
     owner, changes = wanted.owner, wanted.changes()
-    if owner.type not in _IN_LOG:
+    if owner.type not in RESOURCE_TYPES:
+        raise RefusedError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {owner.type}.")
+    if owner.type == ResourceType.BROKER_LOGGER:
         raise RefusedError(
-            ErrorCode.INVALID_REQUEST,
-            f"Settings of resources of type {owner.type} are not the controller's.",
+            ErrorCode.INVALID_REQUEST, "The levels of a controller's loggers do not change."
         )
     current = state.image.configs_of(*owner)
     kept = {} if wanted.is_replaced else current
-    if owner.type == ResourceType.TOPIC:
-        if state.image.topic(owner.name) is None:
-            raise RefusedError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{owner.name}' does not exist."
-            )
-        planned = plan_configs(kept, changes, state.default_configs)
-    else:
-        planned, faults = changed_configs(kept, changes, declared={}, defaults={})
-        if faults:
-            raise ConfigError(faults)
+    planned = _planned(state, owner, kept, changes)
+    if owner.type == ResourceType.TOPIC and state.image.topic(owner.name) is None:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{owner.name}' does not exist."
+        )
     if any(len(each) > _VALUE_CHARACTERS_MAX for each in planned.values()):
         raise RefusedError(
             ErrorCode.INVALID_CONFIG,
@@ -161,6 +164,53 @@ def _alteration(state: ControlState, wanted: _Alteration) -> list[RecordToWrite]
     names = list(dict.fromkeys([*(each.name for each in changes), *gone]))
     _check_insync_min(state, owner, names, planned=planned)
     return [*config_records(state, owner, names, planned=planned)]
+
+
+def _planned(
+    state: ControlState,
+    owner: ConfigResource,
+    kept: Mapping[str, str],
+    changes: Sequence[ConfigChange],
+) -> dict[str, str]:
+    """The settings of a resource after changes to those that it keeps."""
+    if owner.type == ResourceType.TOPIC:
+        if not owner.name:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+            )
+        check_topic_name(owner.name)
+        return plan_configs(kept, changes, state.default_configs)
+    if owner.type == ResourceType.BROKER:
+        _check_broker(state, owner.name)
+    rules = state.rules.get(ResourceType(owner.type))
+    declared = {} if rules is None else rules.declared
+    planned, faults = changed_configs(kept, changes, declared=declared, defaults={})
+    faults += [
+        f"Can't {each.operation.name} to key {each.name} because its type is not LIST."
+        for each in changes
+        if each.operation in _OF_LISTS and each.name not in declared
+    ]
+    if faults:
+        raise ConfigError(faults)
+    if rules is not None:
+        rules.check(state.image, owner.name, planned)
+    return planned
+
+
+def _check_broker(state: ControlState, name: str) -> None:
+    """Check that a broker is known whose settings change, or this controller; "" is all of them."""
+    if not name:
+        return
+    try:
+        node_id = int(name)
+    except ValueError:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number."
+        ) from None
+    if node_id < 0:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
+    if node_id not in {*state.image.brokers, *state.image.controllers, state.node_id}:
+        raise RefusedError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node_id} found.")
 
 
 def _changes(resource: IncrementalAlterConfigsResource) -> Sequence[ConfigChange]:

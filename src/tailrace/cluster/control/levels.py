@@ -44,7 +44,9 @@ def update_features(
         for each in request.feature_updates
     }
     try:
-        levels = plan_levels(state.image, changes, node_id=state.node_id)
+        levels = plan_levels(
+            state.image, changes, node_id=state.node_id, kraft_version=state.kraft_version
+        )
     except FeatureUpdateError as error:
         raise RefusedError(ErrorCode.INVALID_UPDATE_VERSION, str(error)) from None
     least = state.default_configs.get(MIN_INSYNC_REPLICAS, "1")

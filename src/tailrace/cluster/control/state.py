@@ -31,6 +31,7 @@ from tailrace.cluster.partition_change import (
 )
 from tailrace.cluster.records import UNASSIGNED, partition_change_record
 from tailrace.cluster.topic_defaults import TopicDefaults
+from tailrace.config.settings import Setting
 from tailrace.errors import FatalError
 from tailrace.protocol.config_resources import ConfigSource, ResourceType
 from tailrace.protocol.errors import ErrorCode
@@ -57,6 +58,15 @@ class RefusedError(FatalError):
         self.code = code
         self.message = message or code.message
         super().__init__(self.message)
+
+
+class ResourceRules(NamedTuple):
+    """Rules for the settings of resources of one type, which are known above the cluster."""
+
+    check: Callable[[MetadataImage, str, Mapping[str, str]], None]
+    """Checks all settings that a resource is to have, by its name; raises RefusedError."""
+    declared: Mapping[str, Setting] = MappingProxyType({})
+    """Settings by their names; values are added to and taken from those that are lists."""
 
 
 class Decision(NamedTuple):
@@ -115,7 +125,10 @@ class ControlState:
         chance: random.Random,
         config: ControlConfig | None = None,
         kraft_version: int = 0,
+        rules: Mapping[ResourceType, ResourceRules] = MappingProxyType({}),
     ) -> None:
+        """Settings of types that are not in `rules` are taken as they are."""
+        self.rules = rules
         self.cluster_id = cluster_id
         self.defaults = defaults
         """Settings of topics that were not given their own; those of the controller's file."""

@@ -365,21 +365,31 @@ def _growth(state: ControlState, wanted: CreatePartitionsTopic) -> Sequence[Reco
 
 
 def delete_topics(state: ControlState, request: DeleteTopicsRequest, *, version: int) -> Decision:
-    """Delete topics, by name or id; a topic that is named twice is refused."""
+    """Delete topics, by name or id; one that is named twice is refused, and answered once."""
     wanted = request.topics
     if version < _BY_ID_SINCE:
         wanted = tuple(DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names)
-    found = [_find(state, each) for each in wanted]
-    counts = Counter(each.topic_id for each in found if each is not None)
+    counts = Counter(wanted)
+    found = {each: _find(state, each) for each in counts}
+    by_id = {each.topic_id for each in counts if each.name is None}
+    named = {
+        topic.topic_id for each, topic in found.items() if topic and each.name and counts[each] == 1
+    }
     records: list[RecordToWrite] = []
     responses = []
-    for each, topic in zip(wanted, found, strict=True):
+    for each, known in found.items():
+        if each.name is None and each.topic_id in named and counts[each] == 1:
+            continue  # Answered under its name.
         code, message = ErrorCode.NONE, None
         name, topic_id = each.name, each.topic_id
         try:
-            _check_deletion(each, topic, counts)
-            assert topic is not None, "a topic that is not known was refused"
+            topic = _deletable(each, known, count=counts[each])
             name, topic_id = topic.name, topic.topic_id
+            if each.name is not None and topic_id in by_id:
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST,
+                    "The provided topic name maps to an ID that was already supplied.",
+                )
             records.append(remove_topic_record(topic_id))
         except RefusedError as error:
             code, message = error.code, error.message
@@ -398,22 +408,21 @@ def _find(state: ControlState, wanted: DeleteTopicState) -> TopicState | None:
     return state.image.topic(wanted.name) if wanted.topic_id == _NO_ID else None
 
 
-def _check_deletion(
-    wanted: DeleteTopicState, topic: TopicState | None, counts: Counter[UUID]
-) -> None:
-    if wanted.name is not None and wanted.topic_id != _NO_ID:
+def _deletable(wanted: DeleteTopicState, topic: TopicState | None, *, count: int) -> TopicState:
+    by_name = wanted.name is not None
+    if by_name and wanted.topic_id != _NO_ID:
         raise RefusedError(
             ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
         )
-    if wanted.name is None and wanted.topic_id == _NO_ID:
+    if not by_name and wanted.topic_id == _NO_ID:
         raise RefusedError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if count > 1:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST,
+            "Duplicate topic name." if by_name else "Duplicate topic id.",
+        )
     if topic is None:
-        by_name = wanted.name is not None
         raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID
         )
-    if counts[topic.topic_id] > 1:
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST,
-            "Duplicate topic name." if wanted.name is not None else "Duplicate topic id.",
-        )
+    return topic

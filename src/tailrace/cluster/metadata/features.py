@@ -146,11 +146,16 @@ def check_levels(levels: Mapping[str, int], *, folder: str) -> None:
 
 
 def plan_levels(
-    image: MetadataImage, changes: Mapping[str, LevelChange], *, node_id: int
+    image: MetadataImage,
+    changes: Mapping[str, LevelChange],
+    *,
+    node_id: int,
+    kraft_version: int | None = None,
 ) -> dict[str, int]:
     """The new level of each feature that changes; changes nothing.
 
     `node_id` is this node. The registrations of all others have to know the new levels too.
+    `kraft_version` is in no image, and can only stay what it is; None: it is not known.
 
     Raises:
         FeatureUpdateError: the first change that is not allowed: an unknown feature, level or kind
@@ -160,6 +165,8 @@ def plan_levels(
     """
     planned = {**image.features, **{name: change.level for name, change in changes.items()}}
     for name, change in changes.items():
+        if name == KRAFT_VERSION and change.level == kraft_version:
+            continue
         reason = _refusal(image, name, change, node_id=node_id)
         if name == ELIGIBLE_LEADERS and change.level > 0 and reason is None:
             reached = planned.get(METADATA_VERSION, 0)
@@ -172,7 +179,7 @@ def plan_levels(
     return {
         name: change.level
         for name, change in changes.items()
-        if change.level != image.features.get(name, 0)
+        if name != KRAFT_VERSION and change.level != image.features.get(name, 0)
     }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from tailrace.broker.controller.config_rules import config_rules
 from tailrace.cluster.bootstrap import new_image
 from tailrace.cluster.control.brokers import fence_stale
 from tailrace.cluster.control.leaders import balance_leaders, elect_unclean
@@ -16,6 +17,7 @@ from tailrace.cluster.metadata.features import ELIGIBLE_LEADERS, FEATURES
 from tailrace.cluster.metadata.image import TopicState
 from tailrace.cluster.metadata.snapshot import snapshot_records
 from tailrace.cluster.topic_defaults import TopicDefaults
+from tailrace.coordinator.groups.settings import ConsumerSettings
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
@@ -80,6 +82,7 @@ class Controlled:
             defaults=TopicDefaults(partition_count=1, replication_factor=3, given={}),
             chance=random.Random(seed),
             config=ControlConfig(**config),
+            rules=config_rules(ConsumerSettings()),
         )
         self.appended: list[Message] = []
         self.incarnations: dict[int, int] = {}

@@ -196,6 +196,7 @@ def test_an_isr_shrinks_and_grows() -> None:
         ((1, 2), {}, ErrorCode.INVALID_REQUEST),
         ((0,), {"leader_recovery_state": 1}, ErrorCode.INVALID_REQUEST),
         ((0, 1), {"leader_recovery_state": 1}, ErrorCode.INVALID_REQUEST),
+        ((0, 1), {"leader_recovery_state": 7}, ErrorCode.INVALID_REQUEST),
         ((0, 1), {"version": 2}, ErrorCode.NONE),
         ((0, 1), {}, ErrorCode.NONE),
     ],

@@ -5,6 +5,9 @@ from uuid import UUID
 
 import pytest
 
+from tailrace.cluster.metadata.batches import RecordToWrite
+from tailrace.cluster.topic_rules import GROUPS_MAX
+from tailrace.handlers.client_metrics import SUBSCRIPTIONS_MAX
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_configs import (
@@ -24,6 +27,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResource,
 )
 from tailrace.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tailrace.protocol.metadata_records import ConfigRecord
 from tests.unit.cluster.control.controlled import (
     Controlled,
     assigned,
@@ -33,7 +37,7 @@ from tests.unit.cluster.control.controlled import (
 )
 
 NO_ID = UUID(int=0)
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 
 
 def names(cluster: Controlled, since: int) -> list[str]:
@@ -271,7 +275,7 @@ def test_nothing_grows_while_no_broker_serves() -> None:
 
 
 def test_topics_are_deleted_by_name_and_by_id() -> None:
-    """Each by itself; a topic that is named in two ways stays."""
+    """Each by itself; a topic that is named twice or in two ways stays, and is answered once."""
     cluster = Controlled()
     cluster.serve(0)
     ids = {each: cluster.topic([0], name=each).topic_id for each in ("a", "b", "c", "d")}
@@ -284,13 +288,17 @@ def test_topics_are_deleted_by_name_and_by_id() -> None:
         DeleteTopicState(name=None, topic_id=NO_ID),
         DeleteTopicState(name="none", topic_id=NO_ID),
         DeleteTopicState(name=None, topic_id=UUID(int=77)),
+        *[DeleteTopicState(name="d", topic_id=NO_ID)] * 2,
+        *[DeleteTopicState(name=None, topic_id=ids["d"])] * 2,
+        *[DeleteTopicState(name="nothing", topic_id=NO_ID)] * 2,
     )
     request = DeleteTopicsRequest(topics=asked, timeout_ms=1)
     codes = [each.error_code for each in cluster.do(ApiKey.DELETE_TOPICS, request).responses]
     assert codes == [
-        ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST,
     ]  # fmt: skip
     assert set(cluster.state.image.topic_ids) == {"c", "d"}
     old = DeleteTopicsRequest(topic_names=("c",), topics=(), timeout_ms=1)
@@ -393,6 +401,73 @@ def test_settings_are_replaced() -> None:
     assert cluster.state.image.configs_of(TOPIC, "t") == {}
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "code"),
+    [
+        (TOPIC, "", ("retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (TOPIC, "a/b", ("retention.ms", 0, "1"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TOPIC, "none", ("retention.ms", 0, "x"), ErrorCode.INVALID_CONFIG),
+        (BROKER, "7", ("log.cleaner.threads", 0, "2"), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (BROKER, "-1", ("log.cleaner.threads", 0, "2"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ("log.cleaner.threads", 0, "2"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "", ("log.cleaner.threads", 2, "2"), ErrorCode.INVALID_CONFIG),
+        (BROKER, "", ("unknown", 3, "2"), ErrorCode.INVALID_CONFIG),
+        (BROKER, "0", ("log.cleaner.threads", 0, "2"), ErrorCode.NONE),
+        (BROKER, "100", ("log.cleaner.threads", 0, "2"), ErrorCode.NONE),
+        (METRICS, "m", ("interval.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (METRICS, "m", ("interval.ms", 0, "x"), ErrorCode.INVALID_CONFIG),
+        (METRICS, "m", ("match", 0, "color=red"), ErrorCode.INVALID_CONFIG),
+        (METRICS, "m", ("metrics", 2, "a."), ErrorCode.INVALID_CONFIG),
+        (METRICS, "m", ("unknown", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (METRICS, "", ("metrics", 0, "a."), ErrorCode.INVALID_REQUEST),
+        (METRICS, "m", ("metrics", 0, "a."), ErrorCode.NONE),
+        (GROUP, "g", ("consumer.session.timeout.ms", 0, "1"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", ("consumer.session.timeout.ms", 2, "1"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "g", ("unknown", 0, "1"), ErrorCode.INVALID_CONFIG),
+        (GROUP, "", ("consumer.session.timeout.ms", 0, "50000"), ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ("consumer.session.timeout.ms", 0, "50000"), ErrorCode.NONE),
+        (LOGGER, "100", ("tailrace", 0, "INFO"), ErrorCode.INVALID_REQUEST),
+        (77, "x", ("a", 0, "b"), ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+def test_settings_of_each_type_have_rules(
+    kind: int, name: str, change: tuple[str, int, str], code: ErrorCode
+) -> None:
+    """What Kafka's controller refuses is refused with its code, and nothing is stored of it."""
+    cluster = Controlled()
+    cluster.serve(0)
+    assert cluster.configure(kind, name, change)[0] is code
+    assert (change[0] in cluster.state.image.configs_of(kind, name)) is (code is ErrorCode.NONE)
+
+
+def test_values_are_added_to_lists_of_brokers() -> None:
+    """The list begins with the default."""
+    cluster = Controlled()
+    change = ("log.cleanup.policy", 2, "compact")
+    assert cluster.configure(BROKER, "", change)[0] is ErrorCode.NONE
+    found = cluster.state.image.configs_of(BROKER, "")["log.cleanup.policy"]
+    assert found == "delete,compact"
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value", "count"),
+    [
+        (METRICS, "interval.ms", "60000", SUBSCRIPTIONS_MAX),
+        (GROUP, "consumer.session.timeout.ms", "50000", GROUPS_MAX),
+    ],
+)
+def test_names_with_settings_are_limited(kind: int, setting: str, value: str, count: int) -> None:
+    """One more is refused, and those that have some can still change and lose them."""
+    cluster = Controlled()
+    owners = [ConfigRecord(resource_type=kind, resource_name=f"n{number}", name=setting,
+                           value=value) for number in range(count)]  # fmt: skip
+    cluster.append([RecordToWrite(each, 0) for each in owners])
+    code, _ = cluster.configure(kind, "another", (setting, 0, value))
+    assert code is ErrorCode.POLICY_VIOLATION
+    assert cluster.configure(kind, "n0", (setting, 1, None))[0] is ErrorCode.NONE
+    assert cluster.configure(kind, "another", (setting, 0, value))[0] is ErrorCode.NONE
+
+
 # -- levels ---------------------------------------------------------------------------------------
 
 
@@ -421,6 +496,9 @@ def test_levels_of_features_change_together() -> None:
     assert update(lower, ("metadata.version", 30, 1)) is ErrorCode.INVALID_UPDATE_VERSION
     assert cluster.state.image.features["group.version"] == 1
     assert update(("group.version", 0, 1)) is ErrorCode.INVALID_UPDATE_VERSION
+    # The level at which the log names the voters can only stay.
+    assert update(("kraft.version", 0, 1)) is ErrorCode.NONE
+    assert update(("kraft.version", 1, 1)) is ErrorCode.INVALID_UPDATE_VERSION
     assert update(lower, version=0) is ErrorCode.NONE
     assert "group.version" not in cluster.state.image.features
     # Without eligible leaders the records of partitions do not name any.

@@ -1,0 +1,48 @@
+"""`config_rules`: what a controller checks of settings that are no topics' (`ResourceRules`).
+
+As Kafka's `ControllerConfigurationValidator`: the settings of groups have the limits that are in
+the controller's own file. Those of brokers are checked by the broker that forwards them.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from tailrace.broker.config import BROKER_SETTINGS
+from tailrace.cluster.control.state import RefusedError, ResourceRules
+from tailrace.cluster.metadata.image import MetadataImage
+from tailrace.cluster.topic_rules import check_group_limit
+from tailrace.coordinator.groups.settings import ConsumerSettings, check_group_configs
+from tailrace.errors import TailraceError
+from tailrace.handlers.client_metrics import check_subscription
+from tailrace.handlers.services import InvalidRequestError, error_code, error_message
+from tailrace.protocol.config_resources import ResourceType
+
+Check = Callable[[MetadataImage, str, Mapping[str, str]], None]
+
+
+def config_rules(groups: ConsumerSettings) -> Mapping[ResourceType, ResourceRules]:
+    """The rules for each type of resources but topics; `groups` has the limits of groups."""
+    declared = {each.name: each for each in BROKER_SETTINGS}
+    return {
+        ResourceType.BROKER: ResourceRules(lambda *_: None, declared),
+        ResourceType.GROUP: ResourceRules(partial(_refusing, partial(_check_group, groups))),
+        ResourceType.CLIENT_METRICS: ResourceRules(partial(_refusing, check_subscription)),
+    }
+
+
+def _check_group(
+    groups: ConsumerSettings, image: MetadataImage, group_id: str, configs: Mapping[str, str]
+) -> None:
+    if not group_id:
+        raise InvalidRequestError("Default group resources are not allowed.")
+    check_group_configs(configs, groups)
+    known = {each.name for each in image.configs if each.type == ResourceType.GROUP}
+    check_group_limit(group_id, known)
+
+
+def _refusing(check: Check, image: MetadataImage, name: str, configs: Mapping[str, str]) -> None:
+    """Check, and refuse with the code that a broker answers."""
+    try:
+        check(image, name, configs)
+    except TailraceError as error:
+        raise RefusedError(error_code(error), error_message(error)) from error
