@@ -25,13 +25,15 @@ def config_rules(groups: ConsumerSettings) -> Mapping[ResourceType, ResourceRule
     declared = {each.name: each for each in BROKER_SETTINGS}
     return {
         ResourceType.BROKER: ResourceRules(lambda *_: None, declared),
-        ResourceType.GROUP: ResourceRules(partial(_refusing, partial(_check_group, groups))),
-        ResourceType.CLIENT_METRICS: ResourceRules(partial(_refusing, check_subscription)),
+        ResourceType.GROUP: ResourceRules(
+            partial(_refuse, check=partial(_check_group, groups=groups))
+        ),
+        ResourceType.CLIENT_METRICS: ResourceRules(partial(_refuse, check=check_subscription)),
     }
 
 
 def _check_group(
-    groups: ConsumerSettings, image: MetadataImage, group_id: str, configs: Mapping[str, str]
+    image: MetadataImage, group_id: str, configs: Mapping[str, str], *, groups: ConsumerSettings
 ) -> None:
     if not group_id:
         raise InvalidRequestError("Default group resources are not allowed.")
@@ -40,7 +42,7 @@ def _check_group(
     check_group_limit(group_id, known)
 
 
-def _refusing(check: Check, image: MetadataImage, name: str, configs: Mapping[str, str]) -> None:
+def _refuse(image: MetadataImage, name: str, configs: Mapping[str, str], *, check: Check) -> None:
     """Check, and refuse with the code that a broker answers."""
     try:
         check(image, name, configs)

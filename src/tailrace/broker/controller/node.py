@@ -8,6 +8,7 @@
     BrokerRegistration, Heartbeat, AlterPartition, AllocateProducerIds, AssignReplicasToDirs
     Envelope                        what brokers forward for clients; also by itself
     DescribeCluster                 this controller, to those who ask for controllers (KIP-919)
+    DescribeConfigs                 settings of the cluster and of this node, likewise
 
 A request changes the state at once, in one turn of the loop, and is answered when its records are
 on the device (`log_writer`). Nothing that is answered or observed can be lost by a crash after it.
@@ -24,10 +25,11 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.controller.config_rules import config_rules
+from tailrace.broker.controller.described import DescribedNode, described_node
 from tailrace.broker.controller.envelope import fault_of
 from tailrace.broker.controller.log_answers import (
     Quorum,
@@ -56,9 +58,19 @@ from tailrace.cluster.metadata.snapshot import Snapshot, snapshot_records
 from tailrace.cluster.metadata.snapshot_files import save_snapshot
 from tailrace.errors import DirectoryError, StorageError
 from tailrace.handlers.api_versions import versions_answer
+from tailrace.handlers.describe_configs import handle_describe_configs
 from tailrace.handlers.quorum import voters_refusal
 from tailrace.handlers.refusals import refusal
-from tailrace.handlers.security import handle_create_acls, handle_delete_acls
+from tailrace.handlers.security import (
+    handle_create_acls,
+    handle_create_delegation_token,
+    handle_delete_acls,
+    handle_describe_acls,
+    handle_expire_delegation_token,
+    handle_renew_delegation_token,
+    handle_sasl_authenticate,
+    handle_sasl_handshake,
+)
 from tailrace.protocol.answers import Answer, CloseConnectionError, Handled, Handler
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
@@ -70,6 +82,7 @@ from tailrace.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from tailrace.protocol.messages.describe_configs import DescribeConfigsRequest
 from tailrace.protocol.messages.describe_quorum import DescribeQuorumRequest
 from tailrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -84,6 +97,7 @@ from tailrace.storage.folder import Removals
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
+    from tailrace.handlers.services import Services
     from tailrace.protocol.metadata_records import VotersRecordVoter
 
 logger = logging.getLogger(__name__)
@@ -91,13 +105,24 @@ logger = logging.getLogger(__name__)
 KNOWN: Final[Mapping[int, Api]] = {**APIS, **BETWEEN_NODES}
 OF_VOTERS: Final = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
 OF_RULES: Final = frozenset({ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS})
+PLAIN: Final[Mapping[int, Any]] = {
+    ApiKey.SASL_HANDSHAKE: handle_sasl_handshake,
+    ApiKey.SASL_AUTHENTICATE: handle_sasl_authenticate,
+    ApiKey.DESCRIBE_ACLS: handle_describe_acls,
+    ApiKey.CREATE_ACLS: handle_create_acls,
+    ApiKey.DELETE_ACLS: handle_delete_acls,
+    ApiKey.CREATE_DELEGATION_TOKEN: handle_create_delegation_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: handle_renew_delegation_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: handle_expire_delegation_token,
+}
+"""Requests of what there is none of here: logins, rules, tokens. They need no services."""
 FORWARDABLE: Final = FORWARDED | OF_VOTERS | OF_RULES | {ApiKey.DESCRIBE_QUORUM}
 """The requests that an envelope may have in it."""
 SERVED: Final[Mapping[int, Api]] = {
     key: KNOWN[key]
     for key in sorted(
         {ApiKey.API_VERSIONS, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.ENVELOPE,
-         ApiKey.DESCRIBE_CLUSTER, *FORWARDABLE, *ANSWERED}
+         ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_CONFIGS, *PLAIN, *FORWARDABLE, *ANSWERED}
     )
 }  # fmt: skip
 """The APIs of the node; any other ends the connection, as in Kafka."""
@@ -179,6 +204,8 @@ class ControllerNode:
             rules=config_rules(config.consumer_groups),
         )
         self._log: MetadataLog | None = None
+        self._described: DescribedNode | None = None
+        """For DescribeConfigs, once somebody has asked."""
         self._observers: dict[int, SeenObserver] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         dispatcher = Dispatcher(self._handlers().__getitem__, runtime.threads, apis=SERVED)
@@ -558,10 +585,22 @@ class ControllerNode:
             ApiKey.DESCRIBE_QUORUM: self._describe_quorum,
             ApiKey.ADD_RAFT_VOTER: partial(self._refuse_voters, change="adding"),
             ApiKey.REMOVE_RAFT_VOTER: partial(self._refuse_voters, change="removing"),
-            ApiKey.CREATE_ACLS: partial(handle_create_acls, None),  # type: ignore[arg-type]
-            ApiKey.DELETE_ACLS: partial(handle_delete_acls, None),  # type: ignore[arg-type]
+            ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
+            **{key: partial(handle, None) for key, handle in PLAIN.items()},
         }
         return dict.fromkeys(SERVED, self._decide) | special
+
+    def _describe_configs(self, header: RequestHeader, request: DescribeConfigsRequest) -> Handled:
+        if self._described is None:
+            # With the first request: few ask, and it takes as long as there are topics.
+            self._described = described_node(
+                self._config, self.image, offset=self.watermark - 1, port_of=lambda _: None
+            )
+            cluster = self._described.cluster
+            self.on_written.append(
+                lambda image, change, end: cluster.publish(image, change, offset=end - 1)
+            )
+        return handle_describe_configs(cast("Services", self._described), header, request)
 
     def _decide(self, header: RequestHeader, request: Message) -> Handled:
         """The answer by the rules, when its records are on the device."""

@@ -149,7 +149,7 @@ def _alteration(state: ControlState, wanted: _Alteration) -> list[RecordToWrite]
         )
     current = state.image.configs_of(*owner)
     kept = {} if wanted.is_replaced else current
-    planned = _planned(state, owner, kept, changes)
+    planned = _planned(state, owner, kept=kept, changes=changes)
     if owner.type == ResourceType.TOPIC and state.image.topic(owner.name) is None:
         raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{owner.name}' does not exist."
@@ -169,6 +169,7 @@ def _alteration(state: ControlState, wanted: _Alteration) -> list[RecordToWrite]
 def _planned(
     state: ControlState,
     owner: ConfigResource,
+    *,
     kept: Mapping[str, str],
     changes: Sequence[ConfigChange],
 ) -> dict[str, str]:

@@ -143,5 +143,6 @@ def cordon_records(
     if cordoned is None:
         return
     broker = state.image.brokers[broker_id]
-    if set(broker.cordoned_log_dirs or ()) != set(cordoned):
+    known = broker.cordoned_log_dirs
+    if known is None or set(known) != set(cordoned):
         yield registration_change(broker_id, broker.broker_epoch, cordoned_log_dirs=tuple(cordoned))

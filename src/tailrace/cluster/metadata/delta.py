@@ -182,9 +182,7 @@ class MetadataDelta:
     @_replays
     def _(self, record: "RegisterBrokerRecord") -> None:
         # Whole: a broker that comes back has another incarnation, and maybe other features.
-        self._own("brokers")[record.broker_id] = replace(
-            record, cordoned_log_dirs=record.cordoned_log_dirs or ()
-        )
+        self._own("brokers")[record.broker_id] = record
 
     @_replays
     def _(self, record: "UnregisterBrokerRecord") -> None:

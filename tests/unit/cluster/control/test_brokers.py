@@ -329,17 +329,20 @@ def test_unfencing_elects_for_partitions_without_a_leader() -> None:
     assert cluster.shown() == (1, (1,), ())
 
 
-def cordoned(cluster: Controlled) -> tuple[UUID, ...]:
+def cordoned(cluster: Controlled) -> tuple[UUID, ...] | None:
     """The directories of broker 1 that get no new replicas."""
-    return cluster.state.image.brokers[1].cordoned_log_dirs or ()
+    return cluster.state.image.brokers[1].cordoned_log_dirs
 
 
 def test_cordoned_directories_get_no_new_replicas() -> None:
-    """Levels before 30 do not know them, and null changes nothing."""
+    """Levels before 30 do not know them, null says nothing, () that there are none."""
     cluster = Controlled()
     cluster.serve(1, 2)
-    before = len(cluster.appended)
     cluster.beat(1, cordoned_log_dirs=None)
+    assert cordoned(cluster) is None
+    cluster.beat(1, cordoned_log_dirs=())
+    assert cordoned(cluster) == ()
+    before = len(cluster.appended)
     cluster.beat(1, cordoned_log_dirs=())
     assert cluster.appended[before:] == []
     cluster.beat(1, cordoned_log_dirs=(directory(1),))
@@ -354,4 +357,4 @@ def test_cordoned_directories_get_no_new_replicas() -> None:
     old = Controlled(level=29)
     old.serve(1)
     old.beat(1, cordoned_log_dirs=(directory(1),))
-    assert cordoned(old) == ()
+    assert cordoned(old) is None

@@ -433,7 +433,7 @@ def test_settings_are_replaced() -> None:
 def test_settings_of_each_type_have_rules(
     kind: int, name: str, change: tuple[str, int, str], code: ErrorCode
 ) -> None:
-    """What Kafka's controller refuses is refused with its code, and nothing is stored of it."""
+    """A change is refused with the code of Kafka's controller, and nothing is stored of it."""
     cluster = Controlled()
     cluster.serve(0)
     assert cluster.configure(kind, name, change)[0] is code

@@ -1,0 +1,59 @@
+"""`DescribedNode`: what DescribeConfigs asks of a node, for a controller (KIP-919).
+
+Tools that ask the controller itself look at settings before they change them.
+"""
+
+from collections.abc import Callable
+
+from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig, changeable_settings
+from tailrace.broker.foreign import IGNORED
+from tailrace.cluster.metadata.image import EVERYTHING_CHANGED, MetadataImage
+from tailrace.cluster.state import FollowedCluster
+from tailrace.coordinator.groups.settings import ConsumerSettings
+from tailrace.handlers.services import BrokerSettings
+from tailrace.values import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescribedNode:
+    """The part of `Services` that DescribeConfigs uses."""
+
+    node_id: int
+    cluster: FollowedCluster
+    """The state of the cluster; the maker of this publishes what follows."""
+    settings: BrokerSettings
+    consumer_settings: ConsumerSettings
+
+
+def described_node(
+    config: BrokerConfig,
+    image: MetadataImage,
+    *,
+    offset: int,
+    port_of: Callable[[str], int | None],
+) -> DescribedNode:
+    """A controller with these settings, and the state at an offset of its log."""
+    cluster = FollowedCluster(config.node_id, defaults=config.topic_defaults)
+    cluster.publish(image, EVERYTHING_CHANGED, offset=offset)
+    return DescribedNode(
+        node_id=config.node_id,
+        cluster=cluster,
+        settings=BrokerSettings(
+            declared={each.name: each for each in BROKER_SETTINGS},
+            changeable=changeable_settings(config),
+            ignored=IGNORED,
+            port_of=port_of,
+            given={**config.given, **config.ignored},
+            check=_unchecked,
+            apply=_unapplied,
+        ),
+        consumer_settings=config.consumer_groups,
+    )
+
+
+def _unchecked(*_: object) -> None:
+    raise AssertionError("a controller changes settings by its rules")
+
+
+async def _unapplied() -> None:
+    _unchecked()
