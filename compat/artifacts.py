@@ -45,6 +45,13 @@ KAFKA = Release(
 """The newest 4.x whose artifacts are all there: of 4.4.0, `kafka-tools` and `kafka-tools-api` are
 missing, and with them DumpLogSegments."""
 
+KAFKA_SHELL = Release(
+    name="Kafka's metadata shell",
+    version=KAFKA.version,
+    artifacts=(("org.apache.kafka", "kafka-shell", KAFKA.version),),
+)
+"""Beside the class path of `KAFKA`."""
+
 OLD_KAFKA = Release(
     name="Apache Kafka",
     version="3.9.2",

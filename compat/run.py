@@ -33,6 +33,7 @@ from compat import (
     clusters,
     commands,
     consuming,
+    controller_records,
     controllers,
     coordinating,
     created_again,
@@ -267,12 +268,19 @@ def check_own_controller(report: Report, tools: Tools, directory: Path) -> None:
     own_controller.check(report, tools, directory / "own-controller")
 
 
+def check_controller_records(report: Report, tools: Tools, directory: Path) -> None:
+    """Check our controller beside Kafka's, each alone."""
+    report.section("The same requests to Kafka's controller and to ours, and their logs")
+    controller_records.check(report, tools, directory / "controller-records")
+
+
 PARTS: Mapping[str, Callable[[Report, Tools, Path], None]] = {
     "nodes": check_nodes,
     "clusters": check_clusters,
     "cluster-clients": check_cluster_clients,
     "cluster-commands": check_cluster_commands,
     "own-controller": check_own_controller,
+    "controller-records": check_controller_records,
     "migration": check_migration,
 }
 """All checks; a part needs nothing of another.

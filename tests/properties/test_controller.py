@@ -134,15 +134,19 @@ class Course:
             self.cluster.topic(*assignments, name=name, **configs.get(name, {}))
 
     def run(self) -> None:
-        """Take a number of steps."""
+        """Take a number of steps, and end where all brokers serve."""
+        for _ in range(STEPS):
+            self.step()
+        self.heal()
+
+    def step(self) -> None:
+        """Ask for something."""
         steps: list[Callable[[], object]] = [
             self.beat, self.beat, self.beat, self.crash, self.alter, self.alter, self.alter,
             self.silence, self.stop, self.elect, self.reassign, self.balance, self.assign,
             self.lose_directory, self.unregister, self.configure, self.limit, self.add_users,
         ]  # fmt: skip
-        for _ in range(STEPS):
-            self.chance.choice(steps)()
-        self.heal()
+        self.chance.choice(steps)()
 
     # -- brokers ------------------------------------------------------------------------------
 
