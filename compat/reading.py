@@ -41,6 +41,9 @@ from tailrace.storage import names
 GROUPS = ("readers", "others", "gone")
 """All commit; the offsets of the last are deleted again."""
 
+STARTING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR)
+"""What a Kafka that has just started says of its groups."""
+
 OFFSETS_TOPIC = "__consumer_offsets"
 PARTED = "parted"
 PARTITIONS = 3
@@ -237,8 +240,7 @@ def _commit_when_loaded(consumer: Consumer, offsets: list[TopicPartition]) -> No
             consumer.commit(offsets=offsets, asynchronous=False)
             return
         except KafkaException as error:
-            is_loading = error.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS
-            if not is_loading or time.monotonic() > deadline:
+            if error.args[0].code() not in STARTING or time.monotonic() > deadline:
                 raise
             consumer.poll(0.1)
 
