@@ -42,7 +42,7 @@ GROUPS = ("readers", "others", "gone")
 """All commit; the offsets of the last are deleted again."""
 
 STARTING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR)
-"""What a Kafka that has just started says of its groups."""
+"""Codes of a Kafka that has just started, and does not have its groups yet."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 PARTED = "parted"

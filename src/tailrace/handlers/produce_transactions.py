@@ -135,11 +135,6 @@ async def admit(services: Services, request: ProduceRequest, version: int) -> Ad
         errors = await ask_coordinator(
             services, asked, is_adding=is_adding, begin_again=begin_again
         )
-        if is_adding:
-            # The last marker of the transaction before may have come while a coordinator on another
-            # broker had this question on its way: it answers yes, and the marker has taken the
-            # guard. A marker of this transaction has a newer epoch (KIP-890), and is found here.
-            begin_again()
     except InvalidProducerEpochError as error:
         # A marker came meanwhile; its epoch is that of the producer for all partitions.
         return Admission(refusals | dict.fromkeys(guards, _late(error)))

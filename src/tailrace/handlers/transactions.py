@@ -38,7 +38,9 @@ async def ask_coordinator(
 
     With `is_adding` they are added to it, all or none (KIP-890). While the markers of the
     transaction before are written, that is tried again for a short time. `begin_again` is called
-    before each further try: such a marker takes the guard of a verification that has begun.
+    after each answer: such a marker takes the guard of a verification that has begun, also one that
+    came while a coordinator on another broker had this question on its way. A marker of this
+    transaction has a newer epoch, and `begin_again` finds it.
 
     Raises:
         InvalidProducerEpochError: of `begin_again`.
@@ -54,13 +56,12 @@ async def ask_coordinator(
     pause_s = settings.retry_ms / 1000
     while True:
         errors = await _ask_once(services, request, is_adding=True)
+        begin_again()
         # All have the same: they are added all or none.
         is_concurrent = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
         if not is_concurrent or loop.time() + pause_s > deadline:
             return errors
         await asyncio.sleep(pause_s)
-        # The marker that was waited for takes the guard of this verification.
-        begin_again()
 
 
 async def _ask_once(

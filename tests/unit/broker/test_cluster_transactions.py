@@ -158,7 +158,7 @@ async def test_a_transaction_ends_on_three_brokers(outside: Outside) -> None:
         assert await offset_of(cluster, client) == 4
 
 
-async def test_a_marker_that_overtakes_a_verification_refuses_no_batch(outside: Outside) -> None:
+async def test_a_marker_that_overtakes_a_verification_refuses_nothing(outside: Outside) -> None:
     """The marker of the transaction before comes while the coordinator is asked for the next one.
 
     It takes the guard of the verification that has begun, and the coordinator says yes.
@@ -172,6 +172,11 @@ async def test_a_marker_that_overtakes_a_verification_refuses_no_batch(outside: 
             assert await send(cluster, client, 0, value) is ErrorCode.NONE
             assert await asked(cluster, client, TRANSACTIONS, client.end) is ErrorCode.NONE
         assert await read(cluster, client, 0, 3) == [b"a", b"b", b"c"]
+        for offset in (1, 2, 3):
+            code = await asked(cluster, client, OFFSETS, lambda: client.commit_offset(offset))  # noqa: B023
+            assert code is ErrorCode.NONE
+            assert await asked(cluster, client, TRANSACTIONS, client.end) is ErrorCode.NONE
+        assert await offset_of(cluster, client) == 3
 
 
 async def test_a_partition_that_is_led_only_after_the_question_is_sent_again(
