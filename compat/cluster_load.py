@@ -244,10 +244,13 @@ class _TheirTransactions(_Transactions):
             _again(lambda: self._producer.init_transactions(CALL_S))
             self._is_initialized = True
         acknowledged: list[Message] = []
+        failed: list[KafkaError] = []
 
         def note(error: KafkaError | None, sent: Message) -> None:
             if error is None:
                 acknowledged.append(sent)
+            else:
+                failed.append(error)
 
         self._producer.begin_transaction()
         for partition in range(PARTITION_COUNT):
@@ -255,6 +258,11 @@ class _TheirTransactions(_Transactions):
         try:
             if is_commit:
                 _again(lambda: self._producer.commit_transaction(CALL_S))
+                if len(acknowledged) < PARTITION_COUNT:
+                    raise FatalError(
+                        f"librdkafka has committed {value!r} with {len(acknowledged)} of "
+                        f"{PARTITION_COUNT} records acknowledged, and says of others: {failed}"
+                    )
                 return True
             self._producer.flush(CALL_S)
         except KafkaException as error:
