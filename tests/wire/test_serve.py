@@ -158,13 +158,16 @@ def test_a_killed_broker_has_every_acknowledged_record(tmp_path: Path, round_num
 
 
 def test_a_file_of_apache_kafka_starts_a_broker(tmp_path: Path) -> None:
-    """Its directory and its listener are used, and one line of the log has what has no effect."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    """Its directory and its listeners are used, and one line of the log has what has no effect."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as two,
+    ):
+        port, own = one.getsockname()[1], two.getsockname()[1]
     file = tmp_path / "server.properties"
     file.write_text(
         f"process.roles=broker,controller\nnode.id=1\nlog.dirs={tmp_path}/data\n"
-        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://:9093\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{own}\n"
         "controller.listener.names=CONTROLLER\nnum.io.threads=8\n"
     )
     command = [*COMMAND, "--config", str(file), "--override", "num.network.threads=3"]
@@ -175,7 +178,8 @@ def test_a_file_of_apache_kafka_starts_a_broker(tmp_path: Path) -> None:
         assert process.stderr is not None
         try:
             first = process.stdout.readline()
-            assert first == f"listening on 127.0.0.1:{port}, data in {tmp_path}/data\n"
+            listening = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{own}"
+            assert first == f"listening on {listening}, data in {tmp_path}/data\n"
         finally:
             process.terminate()
             log = process.stderr.read().splitlines()

@@ -64,6 +64,7 @@ from tailrace.storage.manager import (
 from tailrace.values import dataclass, replace
 
 if TYPE_CHECKING:
+    from tailrace.broker.controller.node import ControllerNode, ControllerStatistics
     from tailrace.broker.following import FollowingStatistics
     from tailrace.broker.kraft.metadata_fetch import MetadataFetchStatistics
 
@@ -98,9 +99,11 @@ class BrokerStatistics:
     coordinators: CoordinatorsStatistics
     """Coordinators of groups and of transactions."""
     metadata: "MetadataFetchStatistics | None"
-    """The metadata log, where it is followed; None with `broker,controller`."""
+    """The metadata log, where it is followed; None if this is the only node."""
     following: "FollowingStatistics | None"
-    """Partitions that are fetched from other brokers; None with `broker,controller`."""
+    """Partitions that are fetched from other brokers; None if this is the only node."""
+    controller: "ControllerStatistics | None"
+    """The only controller of the cluster, if it is in this process; else None."""
     schedules: Mapping[str, ScheduleStatistics]
     """Periodic jobs, by the path of the log directory; read only."""
 
@@ -281,10 +284,15 @@ class RunningBroker:
 
     @property
     def controller(self) -> Controller:
-        """The controller in this process, where no other nodes are the controllers."""
+        """The controller of a broker that is the only node."""
         controller = self._quorum.controller
-        assert controller is not None, "its controllers are other nodes"
+        assert controller is not None, "the cluster has controllers"
         return controller
+
+    @property
+    def controller_node(self) -> "ControllerNode | None":
+        """The only controller of the cluster, if it is in this process."""
+        return self._quorum.controller_node
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -317,14 +325,20 @@ class RunningBroker:
 
     @property
     def addresses(self) -> str:
-        """The addresses for clients, for people: HOST:PORT, or each listener as NAME://HOST:PORT."""
-        endpoints = self.endpoints()
+        """The addresses for people: HOST:PORT, or each listener as NAME://HOST:PORT.
+
+        Those of clients, and of a controller in this process.
+        """
+        endpoints, node = dict(self.endpoints()), self.controller_node
+        if node is not None and self.config.controller_listener is not None:
+            endpoints[self.config.controller_listener.name] = Endpoint(*node.address)
         if len(endpoints) == 1:
             return self.bootstrap_servers
         return ",".join(f"{name}://{_address(each)}" for name, each in endpoints.items())
 
     def statistics(self) -> BrokerStatistics:
         """The statistics of all parts; looks at every segment, group and transaction."""
+        node = self.controller_node
         return BrokerStatistics(
             server=self._server.statistics(),
             replicas=self.replicas.statistics(),
@@ -336,6 +350,7 @@ class RunningBroker:
             coordinators=self._coordinators.statistics(),
             metadata=self._quorum.metadata_statistics(),
             following=self._quorum.following_statistics(),
+            controller=None if node is None else node.statistics(),
             schedules=MappingProxyType(
                 {path: each.statistics() for path, each in self._schedules.items()}
             ),

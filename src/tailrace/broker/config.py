@@ -28,6 +28,7 @@ from tailrace.broker.listeners import (
     limit_name,
     plan_listeners,
 )
+from tailrace.broker.roles import OF_BROKERS, are_roles, quorum_faults, settings_without_effect
 from tailrace.cluster.control.settings import CONTROL_SETTINGS, ControlConfig
 from tailrace.cluster.metadata.folder import METADATA_LOG_SETTINGS, MetadataLogConfig
 from tailrace.cluster.topic_defaults import TopicDefaults
@@ -62,11 +63,6 @@ from tailrace.values import dataclass, replace
 logger = logging.getLogger(__name__)
 
 
-_ROLES: Final = (
-    ("broker", "controller"), ("controller", "broker"), ("broker",), ("controller",),
-)  # fmt: skip
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class BrokerConfig:
     """The settings of a broker, and what follows from several of them.
@@ -92,12 +88,12 @@ class BrokerConfig:
     process_roles: tuple[str, ...] = setting(
         "process.roles",
         default=("broker", "controller"),
-        is_allowed=lambda roles: roles in _ROLES,
+        is_allowed=are_roles,
         rule_text="broker,controller or broker or controller",
-        text="Roles of this node. `broker,controller`: it is the only broker and the only "
-        "controller of its cluster. `broker`: its controllers are other nodes, one of Tailrace or "
-        "those of an Apache Kafka cluster. `controller`: it is the only controller of a cluster, "
-        "and no broker.",
+        text="Roles of this node. `broker,controller`: it is the only controller of its cluster, "
+        "and the only broker; with a listener in `controller.listener.names` others can join. "
+        "`broker`: its controllers are other nodes, one of Tailrace or those of an Apache Kafka "
+        "cluster. `controller`: it is the only controller of a cluster, and no broker.",
     )
     quorum_voters: tuple[str, ...] = setting(
         "controller.quorum.voters",
@@ -431,7 +427,7 @@ class BrokerConfig:
     metadata_fetch: MetadataFetchConfig
     following: FollowingConfig
     controllers: tuple[ControllerAddress, ...]
-    """The controllers to ask first; none where this broker is its own."""
+    """The controllers to ask first; none where the only one is in this process."""
     given: Mapping[str, str]
     """The settings that are not left to their defaults, as text, by name."""
     ignored: Mapping[str, str]
@@ -439,8 +435,10 @@ class BrokerConfig:
 
     @property
     def has_controllers(self) -> bool:
-        """Whether other nodes are the controllers of its cluster."""
-        return self.process_roles == _BROKER_ALONE
+        """Whether it is a broker that registers with controllers: on other nodes, or its own."""
+        return self.is_broker and (
+            "controller" not in self.process_roles or self.controller_listener is not None
+        )
 
     @property
     def is_broker(self) -> bool:
@@ -470,25 +468,6 @@ class BrokerConfig:
 
 
 OWN_SETTINGS = settings_of(BrokerConfig)
-_BROKER_ALONE: Final = ("broker",)
-_OF_KRAFT: Final = frozenset(each.name for each in KRAFT_SETTINGS)
-_OF_CONTROL: Final = frozenset(each.name for each in CONTROL_SETTINGS)
-_BOOTSTRAP: Final = "controller.quorum.bootstrap.servers"
-
-
-def _roles(texts: Mapping[str, str]) -> frozenset[str]:
-    text = texts.get("process.roles") or "broker,controller"
-    return frozenset(each.strip() for each in text.split(","))
-
-
-def _without_effect(roles: frozenset[str]) -> frozenset[str]:
-    """The settings that mean nothing in these roles."""
-    # What concerns other nodes means nothing where there are none.
-    if roles == {"broker"}:
-        return _OF_CONTROL - _OF_KRAFT
-    if roles == {"controller"}:
-        return _OF_KRAFT - _OF_CONTROL - {_BOOTSTRAP}
-    return _OF_KRAFT | _OF_CONTROL
 
 
 def _as_broker_setting(topic: Setting) -> Setting:
@@ -504,7 +483,7 @@ BROKER_SETTINGS = (
     *CONSUMER_SETTINGS,
     *TRANSACTION_SETTINGS,
     *METADATA_LOG_SETTINGS,
-    *(each for each in CONTROL_SETTINGS if each.name not in _OF_KRAFT),
+    *(each for each in CONTROL_SETTINGS if each.name not in OF_BROKERS),
     *KRAFT_SETTINGS,
     *TOPIC_DEFAULT_SETTINGS,
 )
@@ -530,7 +509,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         ConfigError: all unknown names, values out of range and invalid addresses.
     """
     faults: list[str] = []
-    without_effect = _without_effect(_roles(texts))
+    without_effect = settings_without_effect(texts)
     ignored = {
         name: text
         for name, text in texts.items()
@@ -556,7 +535,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     directories = _directories(own["log_dirs"], own["log_dir"], faults)
     kraft = KRaftConfig(**field_values(KRaftConfig, values))
     controllers: tuple[ControllerAddress, ...] = ()
-    if own["process_roles"] == _BROKER_ALONE:
+    if own["process_roles"] == ("broker",):
         try:
             controllers = parse_controllers(own["quorum_voters"], kraft.bootstrap_servers)
         except ValueError as error:
@@ -704,7 +683,7 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
             "You must set `node.id` to the same value as `broker.id`: they are "
             f"{config.node_id} and {config.broker_id}"
         )
-    yield from _quorum_faults(config)
+    yield from quorum_faults(config)
     yield from _cordon_faults(config)
     map_bytes_max, thread_count = config.cleaner_map_bytes_max, config.cleaner_thread_count
     if map_bytes_max < thread_count * MAP_BYTES_MIN:
@@ -737,45 +716,6 @@ def _cordon_faults(config: BrokerConfig) -> Iterator[str]:
         yield f"{CORDONED}: {','.join(missing)} must be entries of log.dirs or log.dir"
     if len(set(named)) < len(named):
         yield f"{CORDONED}: a directory is named twice"
-
-
-_SEVERAL: Final = "a quorum of several controllers is Apache Kafka's; see docs/cluster.md"
-
-
-def _quorum_faults(config: BrokerConfig) -> Iterator[str]:
-    if config.has_controllers:
-        # What is given and refused has its own sentence.
-        if not config.controllers and not config.given.get("controller.quorum.bootstrap.servers"):
-            yield (
-                "controller.quorum.bootstrap.servers: with process.roles=broker it names the "
-                "controllers, as HOST:PORT"
-            )
-        if any(each.id == config.node_id for each in config.controllers):
-            yield (
-                f"controller.quorum.voters: with process.roles=broker node.id {config.node_id} is "
-                "none of the voters"
-            )
-        return
-    # By their ids: the address of this node is that of its controller's listener, which there is
-    # none of.
-    voters = {each.partition("@")[0] for each in config.quorum_voters}
-    if voters - {str(config.node_id)}:
-        yield (
-            f"controller.quorum.voters: {','.join(config.quorum_voters)} is not node "
-            f"{config.node_id} alone; this node can only be a quorum of its own, or with "
-            f"process.roles=broker a broker of another; {_SEVERAL}"
-        )
-    if "broker" not in config.process_roles:
-        if len(config.kraft.bootstrap_servers) > 1:
-            yield (
-                f"{_BOOTSTRAP}: {','.join(config.kraft.bootstrap_servers)} are several "
-                f"controllers; {_SEVERAL}"
-            )
-    elif config.replication_factor != 1:
-        yield (
-            f"default.replication.factor: it must be 1, because this broker is the only one, and "
-            f"{config.replication_factor} is given"
-        )
 
 
 def _overrides(given: Iterable[str], faults: list[str]) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Kafka's `listeners` and what goes with them: ports of a broker, by name.
 
-    listeners=INSIDE://:9092,OUTSIDE://:9094,CONTROLLER://:9093     the controllers' are left out
+    listeners=INSIDE://:9092,OUTSIDE://:9094,CONTROLLER://:9093     the last is the controller's
     advertised.listeners=INSIDE://b1:9092,OUTSIDE://example.com:9094
     listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT
     inter.broker.listener.name=INSIDE
@@ -55,9 +55,9 @@ class ListenerConfig:
     controllers: tuple[str, ...] = setting(
         "controller.listener.names",
         default=(),
-        text="Names of listeners that are for controllers only, which are left out. With "
-        "`process.roles=broker` the first is the listener by which controllers are reached, and "
-        "none may be in `listeners`.",
+        text="Names of listeners that are for controllers only. A node with the role `controller` "
+        "has at most one of them in `listeners`. With `process.roles=broker` the first is the "
+        "listener by which controllers are reached, and none may be in `listeners`.",
     )
     inter_broker: str = setting(
         "inter.broker.listener.name",
@@ -123,6 +123,8 @@ def plan_listeners(
     own = [each for each in listening if each.name not in controllers]
     faults += _protocol_faults(own, protocols, is_map_given=bool(config.protocols))
     faults += _clashes(listening)
+    of_controller = [each for each in listening if each.name in controllers]
+    controller = _controller_listener(config, of_controller, protocols, faults=faults)
     # One alone may have any name, so an address without a name is that one's.
     named_so = own[0].name if len(own) == 1 else PLAINTEXT
     advertised = _parse(
@@ -148,7 +150,14 @@ def plan_listeners(
         )
         for each in own
     )
-    return Listeners(found, _inter_broker(config, found, given=given, faults=faults))
+    return Listeners(found, _inter_broker(config, found, given=given, faults=faults), controller)
+
+
+def has_controller_listener(texts: Mapping[str, str]) -> bool:
+    """Whether `listeners` has one that is for controllers, by settings that may have faults."""
+    names = {each.strip().upper() for each in texts.get("controller.listener.names", "").split(",")}
+    listening = texts.get("listeners", "").upper().split(",")
+    return any("://" in each and each.partition("://")[0].strip() in names for each in listening)
 
 
 def _plan_controller(
@@ -174,33 +183,46 @@ def _plan_controller(
             "CONTROLLER://:9093"
         )
     else:
-        if not config.protocols:
-            # As in Kafka: listeners of controllers are in plain text as long as no map is given.
-            protocols = {each.name: PLAINTEXT for each in listening if each.name not in _PROTOCOLS}
-        faults += _protocol_faults(listening, protocols, is_map_given=bool(config.protocols))
         faults += _clashes(listening)
-    if len(faults) > count:
-        return Listeners((), "")
-    return Listeners((), "", _controller_listener(config, listening, faults))
+        controller = _controller_listener(config, listening, protocols, faults=faults)
+        if len(faults) == count:
+            return Listeners((), "", controller)
+    return Listeners((), "")
 
 
 def _controller_listener(
-    config: ListenerConfig, listening: Sequence[_Given], faults: list[str]
+    config: ListenerConfig,
+    listening: Sequence[_Given],
+    protocols: Mapping[str, str],
+    *,
+    faults: list[str],
 ) -> Listener | None:
-    """The listener of the controller; the first of `controller.listener.names`, as in Kafka."""
-    by_name = {each.name: each for each in listening}
-    names = [each.upper() for each in config.controllers if each.upper() in by_name]
-    if not names:
+    """The listener of the node's controller, of those that are for controllers; None: none is."""
+    if not listening:
         return None
-    if len(names) > 1:
+    if not config.protocols:
+        # As in Kafka: listeners of controllers are in plain text as long as no map is given.
+        protocols = {each.name: PLAINTEXT for each in listening if each.name not in _PROTOCOLS}
+    faults += _protocol_faults(listening, protocols, is_map_given=bool(config.protocols))
+    names = [each.name for each in listening]
+    missing = [each for each in map(str.upper, config.controllers) if each not in names]
+    if missing:
+        faults.append(
+            f"controller.listener.names: {', '.join(missing)} is none of the listeners, and a "
+            "controller has all that are named"
+        )
+    elif len(set(names)) > 1:
         faults.append(
             f"listeners: a controller has one listener here, and {', '.join(names)} are given"
         )
     named = _parse(
         "advertised.listeners", config.advertised_listeners, unnamed=PLAINTEXT, faults=[]
     )
-    advertised = {each.name: _advertised_address(each) for each in named}
-    return Listener(names[0], *by_name[names[0]].address, advertised=advertised.get(names[0]))
+    advertised = [each for each in named if each.name == names[0]]
+    for each in advertised:
+        faults += _unspecified(each)
+    address = _advertised_address(advertised[0]) if advertised else None
+    return Listener(names[0], *listening[0].address, advertised=address)
 
 
 def parse_address(text: str) -> Address:
@@ -387,15 +409,20 @@ def _advertised_faults(
                 f"advertised.listeners: {each.text} is none of the listeners, which are "
                 f"{_texts(own)}"
             )
-        host, port = each.address
-        # Kafka refuses only 0.0.0.0 in this form. A client that is sent to any of these connects to
-        # its own machine, if at all.
-        if _has_host(each) and _is_unspecified(host):
-            yield (
-                f"advertised.listeners: clients cannot connect to {host}, which stands for all "
-                "addresses of a machine; give a name or an address of this one, or leave the host "
-                f"out, as in :{port}, for the name that it has"
-            )
+        yield from _unspecified(each)
+
+
+def _unspecified(advertised: _Given) -> Iterator[str]:
+    """The fault of an advertised address that stands for all addresses of a machine."""
+    host, port = advertised.address
+    # Kafka refuses only 0.0.0.0 in this form. A client that is sent to any of these connects to
+    # its own machine, if at all.
+    if _has_host(advertised) and _is_unspecified(host):
+        yield (
+            f"advertised.listeners: clients cannot connect to {host}, which stands for all "
+            "addresses of a machine; give a name or an address of this one, or leave the host "
+            f"out, as in :{port}, for the name that it has"
+        )
 
 
 def _is_unspecified(host: str) -> bool:

@@ -73,7 +73,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     freeze_objects()
     started(broker.addresses)
     # Beside serving, so that a start does not wait for APIs that nobody may ask for (decision 24).
-    ahead = asyncio.ensure_future(_load_ahead(runtime.threads, is_broker=config.is_broker))
+    ahead = asyncio.ensure_future(_load_ahead(runtime.threads, config))
     ends = [asyncio.ensure_future(event.wait()) for event in (asked_to_stop, broker.failed)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:
@@ -112,16 +112,17 @@ async def _start(config: BrokerConfig, runtime: Runtime) -> "RunningBroker | Run
     return await start_controller(config, runtime)
 
 
-async def _load_ahead(threads: Threads, *, is_broker: bool) -> None:
+async def _load_ahead(threads: Threads, config: BrokerConfig) -> None:
     """Import all APIs beside the running node, so that no request does it on the loop."""
 
     def load() -> None:
-        if not is_broker:
+        if config.controller_listener is not None:
             # The controller has its rules already; what is left are the classes of messages.
             from tailrace.broker.controller.node import SERVED
 
             for api in SERVED.values():
                 import_module(api.request.__module__)
+        if not config.is_broker:
             return
         for name in IMPORTED_AHEAD:
             import_module(name)

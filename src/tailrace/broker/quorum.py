@@ -1,8 +1,9 @@
 """`Quorum`: who keeps the state of the cluster, as far as a running broker has to do with it.
 
-OwnQuorum            this node: it registers when it serves, keeps its metadata log short, and
+OwnQuorum            this node alone: it registers when it serves, keeps its metadata log short, and
                      says at the end that it serves no more
-kraft.Membership     other nodes: this one follows their metadata log, and asks them
+kraft.Membership     controllers, on other nodes or in this process: the broker follows their
+                     metadata log, and asks them
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from tailrace.storage.manager import LogManager, locked_directories
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import RunningBroker
+    from tailrace.broker.controller.node import ControllerNode
     from tailrace.broker.following import FollowingStatistics
     from tailrace.broker.kraft.metadata_fetch import MetadataFetchStatistics
     from tailrace.broker.transaction_peers import TransactionPeers
@@ -47,7 +49,12 @@ class Quorum(Protocol):
 
     @property
     def controller(self) -> Controller | None:
-        """The one that changes the state in this process; None: other nodes do."""
+        """The one that changes the state of this node alone; None: the cluster has controllers."""
+        ...
+
+    @property
+    def controller_node(self) -> "ControllerNode | None":
+        """The only controller of a cluster, if it is in this process."""
         ...
 
     @property
@@ -133,6 +140,7 @@ class OwnQuorum:
     ) -> None:
         self.cluster: ClusterState = controller
         self.controller: Controller | None = controller
+        self.controller_node: ControllerNode | None = None
         self.transaction_peers: TransactionPeers | None = None
         self.new_id = controller.new_id
         self._controller = controller

@@ -1,12 +1,13 @@
 """Start a broker: lock and read the directories, open every log, listen, begin.
 
-alone        its own controller: the state of the cluster is in its directory
-in cluster   the controllers are other nodes: it registers, and the logs are opened by the image
-             that has its registration
+alone        the only node: the state of the cluster is in its directory
+in cluster   it registers with the controllers, and the logs are opened by the image that has its
+             registration; the only controller may be one in this process, which starts before
 """
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tailrace.broker.broker import RunningBroker
 from tailrace.broker.config import BrokerConfig, usable_changes
@@ -28,6 +29,9 @@ from tailrace.storage.directories import (
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import LogManager, end_reason, take_marks
 from tailrace.storage.moving import settle_futures
+
+if TYPE_CHECKING:
+    from tailrace.broker.controller.node import ControllerNode
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +69,7 @@ async def start_broker(
 async def _start_alone(
     config: BrokerConfig, runtime: Runtime, *, wrap_dispatch: Callable[[Dispatch], Dispatch] | None
 ) -> RunningBroker:
-    """Start a broker that is its own controller."""
+    """Start a broker that is the only node."""
     cluster_id, logs = _open_directories(config, runtime)
     controller = None
     try:
@@ -114,7 +118,7 @@ async def _start_alone(
 async def _start_in_cluster(
     config: BrokerConfig, runtime: Runtime, *, wrap_dispatch: Callable[[Dispatch], Dispatch] | None
 ) -> RunningBroker:
-    """Start a broker whose controllers are other nodes, with what they have decided for it.
+    """Start a broker that has controllers, with what they have decided for it.
 
     Raises:
         RegistrationError: no controller has registered it.
@@ -122,14 +126,20 @@ async def _start_in_cluster(
     # Imported here: a broker alone needs no client of any kind.
     from tailrace.broker.kraft.membership import Membership, ask_cluster_id
 
+    is_controller = config.controller_listener is not None
     paths = tuple(dict.fromkeys((config.metadata_directory, *config.directories)))
     cluster_id = known_cluster_id(runtime.files, paths)
-    if cluster_id is None:
+    # The cluster of a controller in this process begins with its directory.
+    if cluster_id is None and not is_controller:
         cluster_id = await ask_cluster_id(config, runtime)
     cluster_id, logs = _open_directories(config, runtime, cluster_id=cluster_id)
     membership, broker = None, None
     try:
-        membership = Membership.open(config, runtime, cluster_id=cluster_id, logs=logs)
+        if is_controller:
+            node = await _start_controller(config, runtime, logs)
+            membership = Membership.beside(node, config, runtime, logs=logs)
+        else:
+            membership = Membership.open(config, runtime, cluster_id=cluster_id, logs=logs)
         replicas = membership.replicas
         logs.on_failure = replicas.directory_failed
         broker = RunningBroker(
@@ -174,6 +184,23 @@ async def _start_in_cluster(
         logs.abandon()
         raise
     return broker
+
+
+async def _start_controller(
+    config: BrokerConfig, runtime: Runtime, logs: LogManager
+) -> "ControllerNode":
+    """The controller of the node, which leads; before its broker registers with it."""
+    from tailrace.broker.controller.node import ControllerNode
+
+    home = logs.metadata_home
+    node = ControllerNode(config, runtime, directory=home.directory, removals=home.removals)
+    try:
+        node.open()
+        await node.start(has_partitions=lambda: any(each.find_partitions() for each in logs.online))
+    except BaseException:
+        node.kill()
+        raise
+    return node
 
 
 def _check_can_continue(logs: LogManager) -> None:

@@ -55,7 +55,7 @@ class StartingState:
 
         Raises:
             DirectoryError: its state cannot be proven, is of a later release or of another quorum,
-                or the device refuses.
+                or the device refuses. Or other brokers are registered.
         """
         home = logs.metadata_home
         try:
@@ -82,6 +82,16 @@ class StartingState:
         cls, config: BrokerConfig, runtime: Runtime, logs: LogManager, *, log: MetadataLog
     ) -> Self:
         home, defaults = logs.metadata_home.path, config.topic_defaults
+        others = sorted(log.image.brokers.keys() - {config.node_id})
+        if others:
+            # They would have no controller, and their replicas of this node's partitions, which may
+            # be the leaders, would count for nothing.
+            raise DirectoryError(
+                f"{home} has the metadata of a cluster in which other brokers are registered "
+                f"({', '.join(map(str, others))}), and this node would be the only one: start it "
+                "with a listener of controller.listener.names in listeners; to have it alone, move "
+                "all partitions to it and unregister the others before"
+            )
         node = Node(
             node_id=config.node_id,
             directories={each.path: each.directory.directory_id for each in logs.directories},

@@ -6,7 +6,6 @@ connection keep their order; those of two connections need not.
 """
 
 import asyncio
-import contextlib
 import errno
 import heapq
 import itertools
@@ -213,7 +212,8 @@ class MemoryListener:
 
     def close(self) -> None:
         """Accept no more."""
-        with contextlib.suppress(KeyError):
+        # Once: another process may have opened the port since.
+        if self._network.ports.get(self.port) is self:
             del self._network.ports[self.port]
 
 

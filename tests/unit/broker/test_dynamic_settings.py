@@ -345,7 +345,7 @@ async def test_listeners_have_the_form_of_kafka(outside: Outside, given: str, va
     """Interfaces read names, hosts and ports of it."""
     settings = {
         "listeners": given, "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "OWN:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listener.security.protocol.map": "OWN:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }  # fmt: skip
     async with running(outside, settings) as broker:
         found = await described(connect(outside, broker))

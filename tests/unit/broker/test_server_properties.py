@@ -64,7 +64,6 @@ def test_settings_without_effect_are_named() -> None:
     """Kafka's settings that this broker has not are noted, and reported as nothing it was given."""
     config = broker_config(read_properties(COMBINED))
     assert set(config.ignored) == {
-        "controller.quorum.bootstrap.servers",
         "num.network.threads", "num.io.threads", "socket.send.buffer.bytes",
         "socket.receive.buffer.bytes",
         "share.coordinator.state.topic.replication.factor",

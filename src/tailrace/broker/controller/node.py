@@ -237,20 +237,30 @@ class ControllerNode:
         """
         self._server.open()
 
-    async def start(self) -> None:
+    async def start(self, *, has_partitions: Callable[[], bool] = lambda: False) -> None:
         """Open the log, lead its next epoch, and accept requests.
+
+        `has_partitions` tells whether the node has folders of partitions, on a thread: a cluster
+        that begins would not know them.
 
         Raises:
             DirectoryError: its state cannot be proven, lacks changes that were acknowledged, is of
-                a later release or of a quorum with other voters, or the device refuses.
+                a later release or of a quorum with other voters, or the device refuses. Or a
+                cluster would begin beside partitions.
         """
-        self._log = log = await self._runtime.threads.run(self._open_log)
+        opening = partial(self._open_log, has_partitions=has_partitions)
+        self._log = log = await self._runtime.threads.run(opening)
         self._writer = LogWriter(log, self._runtime.threads, failed=self._device_failed)
         self._writer.on_written = self._written
         self._logged = log.image
         self._looked_ms = self._now_ms
         self._state.kraft_version = log.kraft_version
         self._state.begin(log.image, next_offset=log.end_offset, now_ms=self._now_ms)
+        own = log.image.brokers.get(self._config.node_id)
+        if own is not None and self._config.is_broker:
+            # The broker of this node has ended with the last process: this one has its locks. (In
+            # Kafka it waits for the end of its own session.)
+            self._state.heartbeats.end_session(own.broker_id, own.broker_epoch)
         self._server.start()
         control = self._config.control
         self._every(
@@ -303,6 +313,12 @@ class ControllerNode:
         if self._listener.advertised is not None:
             host, port = self._listener.advertised[0], self._listener.advertised[1] or port
         return socket.gethostname() if host in _WILDCARDS else host, port
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """Host and port by which a broker in this process reaches it; from `open` on."""
+        host, port = self._server.address_of(self._listener.name)
+        return ("::1" if ":" in host else "127.0.0.1") if host in _WILDCARDS else host, port
 
     @property
     def image(self) -> MetadataImage:
@@ -361,12 +377,12 @@ class ControllerNode:
 
     # -- the log ------------------------------------------------------------------------------
 
-    def _open_log(self) -> MetadataLog:
+    def _open_log(self, *, has_partitions: Callable[[], bool]) -> MetadataLog:
         runtime, home = self._runtime, self._directory.path
         folder = MetadataFolder(runtime.files, runtime.clock, runtime.chance, self._removals, home)
         try:
             if not self._config.quorum_voters:
-                self._format(folder)
+                self._format(folder, has_partitions=has_partitions)
             log = open_metadata_log(
                 folder,
                 self._config.metadata_log,
@@ -374,7 +390,7 @@ class ControllerNode:
                 report=lambda sentence: logger.warning("metadata_damaged reason=%s", sentence),
             )
             try:
-                self._lead(log, folder.path)
+                self._lead(log, folder.path, has_partitions=has_partitions)
             except BaseException:
                 log.abandon()
                 raise
@@ -402,7 +418,7 @@ class ControllerNode:
             ),
         )
 
-    def _format(self, folder: MetadataFolder) -> None:
+    def _format(self, folder: MetadataFolder, *, has_partitions: Callable[[], bool]) -> None:
         """Name this node in a new log, as `kafka-storage format --standalone` does (KIP-853).
 
         With voters in the settings they are there instead, and no voter could join later.
@@ -416,13 +432,14 @@ class ControllerNode:
             for name in files.list(path)
         ):
             return
+        _check_may_begin(path, has_partitions)
         folder.make(folder.read_memory(MetadataReplay()))
         voters = VotersRecord(voters=(self._own_voter(),))
         snapshot = Snapshot(image=MetadataImage(), log_timestamp=0, voters=voters)
         now_ms = self._runtime.clock.now_ms()
         save_snapshot(files, path, snapshot, next_offset=0, epoch=0, now_ms=now_ms)
 
-    def _lead(self, log: MetadataLog, path: str) -> None:
+    def _lead(self, log: MetadataLog, path: str, *, has_partitions: Callable[[], bool]) -> None:
         if log.has_lost_records:
             # Brokers may have applied what is missing, and would follow another history. Each of
             # them has a copy of the log, which is better than this one.
@@ -435,6 +452,7 @@ class ControllerNode:
             step = self._runtime.chance.randint(1, EPOCH_STEP_MAX)
             log.lead(self._own_voter(), step=step)
             return
+        _check_may_begin(path, has_partitions)
         first = first_image(
             self._runtime.files,
             self._directory.path,
@@ -771,6 +789,15 @@ _VERSIONS: Final = tuple(
     ApiVersion(api_key=int(each.key), min_version=each.first_version, max_version=each.last_version)
     for each in SERVED.values()
 )
+
+
+def _check_may_begin(path: str, has_partitions: Callable[[], bool]) -> None:
+    if has_partitions():
+        raise DirectoryError(
+            f"{path} has no state of a cluster, and its node has partitions: start it once with no "
+            "listener of controller.listener.names in listeners, which takes their topics over; or "
+            "move the folders of the partitions away"
+        )
 
 
 def _joined(buffers: Iterable[Records]) -> bytes:

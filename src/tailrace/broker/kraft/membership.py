@@ -1,4 +1,4 @@
-"""`Membership`: a broker's place in a cluster whose controllers are other nodes; see `Quorum`.
+"""`Membership`: a broker's place in a cluster with controllers; see `Quorum`.
 
     join        follow the metadata log, register, wait until both have met
     began       apply each image from the first one on, ask to be unfenced
@@ -7,6 +7,9 @@
 
 The order is that of Kafka's BrokerServer: logs are opened by an image that has this broker's own
 registration, so that whatever the controllers have decided for a broker that comes back is in it.
+
+The controllers are other nodes, or the only one is in this process (`controller_node`). It is asked
+by the network all the same; its images come without one (`MetadataSource`).
 """
 
 import asyncio
@@ -14,6 +17,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
 
@@ -31,6 +35,7 @@ from tailrace.broker.kraft.lifecycle import (
     previous_epoch,
 )
 from tailrace.broker.kraft.metadata_fetch import MetadataFetch, MetadataFetchStatistics, Observer
+from tailrace.broker.kraft.metadata_source import ControllerEndedError, MetadataSource, Publish
 from tailrace.broker.kraft.producer_ids import ProducerIds
 from tailrace.broker.kraft.replica_changes import assigned_replicas
 from tailrace.broker.kraft.topic_creation import TopicCreation
@@ -41,7 +46,7 @@ from tailrace.client.errors import error_words
 from tailrace.client.nodes import Node
 from tailrace.cluster.metadata.folder import MetadataFolder
 from tailrace.cluster.metadata.image import EVERYTHING_CHANGED, ImageChange, MetadataImage
-from tailrace.cluster.metadata.observer import ObserverLog, open_observer_log
+from tailrace.cluster.metadata.observer import open_observer_log
 from tailrace.cluster.partition_change import CORDONS_SINCE, DIRECTORIES_SINCE
 from tailrace.cluster.records import Endpoint
 from tailrace.cluster.state import FollowedCluster
@@ -65,10 +70,10 @@ from tailrace.server.dispatch import Dispatch
 from tailrace.storage.directories import unusable
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import LogManager
-from tailrace.values import replace
 
 if TYPE_CHECKING:
     from tailrace.broker.broker import RunningBroker
+    from tailrace.broker.controller.node import ControllerNode
     from tailrace.cluster.controller import Controller
 
 logger = logging.getLogger(__name__)
@@ -91,14 +96,19 @@ class Membership:
         *,
         cluster_id: str,
         logs: LogManager,
-        log: ObserverLog,
+        controllers: Sequence[Node],
+        source: Callable[[Publish], MetadataSource],
+        controller_node: "ControllerNode | None" = None,
     ) -> None:
+        """`controllers` are asked first; `source` makes the source that publishes to this."""
         self.controller: Controller | None = None
+        self.controller_node = controller_node
+        self._metadata = metadata = source(self._published)
         self.cluster = FollowedCluster(
             config.node_id,
             defaults=config.topic_defaults,
             listener=config.inter_broker_listener,
-            kraft_version=lambda: log.kraft_version,
+            kraft_version=lambda: metadata.kraft_version,
         )
         self.replicas = Replicas(
             logs,
@@ -115,12 +125,9 @@ class Membership:
         self._runtime = runtime
         self._cluster_id = cluster_id
         self._logs = logs
-        self._log = log
         self._client = ClientConfig(client_id=f"broker-{config.node_id}")
-        self._controllers = Controllers([Node(*each) for each in config.controllers])
-        self._metadata_peers = Peers(
-            replace(self._client, client_id=f"raft-client-{config.node_id}"), runtime
-        )
+        self._controllers = Controllers(controllers)
+        self._metadata.on_leader = self._controllers.tell
         self._channels = [
             ControllerChannel(self._controllers, self._client, runtime) for _ in range(4)
         ]
@@ -153,18 +160,6 @@ class Membership:
             is_replica=self._is_replica,
             chance=runtime.chance,
         )
-        self._fetch = MetadataFetch(
-            log,
-            self._metadata_peers,
-            runtime,
-            config=config.metadata_fetch,
-            observer=Observer(
-                config.node_id, cluster_id, logs.metadata_home.directory.directory_id
-            ),
-            servers=[Node(*each) for each in config.controllers],
-            publish=self._published,
-        )
-        self._fetch.on_leader = self._controllers.tell
         self._newest = (MetadataImage(), -1)
         """The newest image, and its offset."""
         self._lifecycle: Lifecycle | None = None
@@ -181,7 +176,7 @@ class Membership:
     def open(
         cls, config: BrokerConfig, runtime: Runtime, *, cluster_id: str, logs: LogManager
     ) -> Self:
-        """Open the metadata log, which is followed from `join` on.
+        """Open the metadata log of controllers on other nodes, to be followed from `join` on.
 
         Raises:
             DirectoryError: the node is a voter of its quorum, the log is of a later release, or the
@@ -201,7 +196,45 @@ class Membership:
             raise
         except OSError as error:
             raise unusable(home.path, error) from error
-        return cls(config, runtime, cluster_id=cluster_id, logs=logs, log=log)
+        controllers = [Node(*each) for each in config.controllers]
+        fetch = partial(
+            MetadataFetch,
+            log,
+            Peers(ClientConfig(client_id=f"raft-client-{config.node_id}"), runtime),
+            runtime,
+            config=config.metadata_fetch,
+            observer=Observer(config.node_id, cluster_id, home.directory.directory_id),
+            servers=controllers,
+        )
+        return cls(
+            config,
+            runtime,
+            cluster_id=cluster_id,
+            logs=logs,
+            controllers=controllers,
+            source=lambda publish: fetch(publish=publish),
+        )
+
+    @classmethod
+    def beside(
+        cls, node: "ControllerNode", config: BrokerConfig, runtime: Runtime, *, logs: LogManager
+    ) -> Self:
+        """The membership in the cluster of a controller in this process, which has started.
+
+        From now on the controller ends with the membership.
+        """
+        from tailrace.broker.controller.own_metadata import OwnMetadata
+
+        controller = Node(config.node_id, *node.local_address)
+        return cls(
+            config,
+            runtime,
+            cluster_id=node.cluster_id,
+            logs=logs,
+            controllers=[controller],
+            source=lambda publish: OwnMetadata(node, controller, publish=publish),
+            controller_node=node,
+        )
 
     # -- start --------------------------------------------------------------------------------
 
@@ -212,7 +245,7 @@ class Membership:
 
         Raises:
             RegistrationError: no controller has registered the broker in time.
-            TailraceError, OSError: as `MetadataFetch.run`.
+            TailraceError, OSError: as `MetadataSource.run`.
         """
         config = self._config
         directories = [each.directory for each in self._logs.directories]
@@ -233,19 +266,19 @@ class Membership:
                 previous_epoch=previous_epoch(directories, configured=len(config.directories)),
             ),
             config.lifecycle,
-            applied_offset=lambda: self._fetch.applied_offset,
+            applied_offset=lambda: self._metadata.applied_offset,
             cordoned=self._cordoned,
-            can_follow=lambda: self._fetch.has_room,
+            can_follow=lambda: self._metadata.has_room,
         )
         self._lifecycle.on_registered = self._registered
-        fetching = asyncio.ensure_future(self._fetch.run())
-        self._tasks.append(fetching)
+        following = asyncio.ensure_future(self._metadata.run())
+        self._tasks.append(following)
         joined = asyncio.ensure_future(self._catch_up(self._lifecycle))
         try:
-            await asyncio.wait([fetching, joined], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([following, joined], return_when=asyncio.FIRST_COMPLETED)
             if not joined.done():
                 # It never returns: it has failed, and nothing would come of waiting.
-                fetching.result()
+                following.result()
             await joined
         finally:
             joined.cancel()
@@ -255,7 +288,7 @@ class Membership:
     async def _catch_up(self, lifecycle: Lifecycle) -> None:
         await lifecycle.start()
         await lifecycle.caught_up.wait()
-        await self._fetch.caught_up.wait()
+        await self._metadata.caught_up.wait()
         image, offset = self._newest
         self.cluster.publish(image, EVERYTHING_CHANGED, offset=offset)
 
@@ -361,6 +394,9 @@ class Membership:
             # Of our own errors the sentence says all; what nobody has foreseen has a traceback.
             unforeseen = None if isinstance(error, TailraceError) else error
             logger.error("membership_ended reason=%s", error, exc_info=unforeseen)
+            if isinstance(error, ControllerEndedError):
+                # The stop that follows would wait for its approval.
+                self.leave_now()
             # A broker that follows the cluster no more would serve what it must not.
             self._on_failed(str(error))
 
@@ -379,7 +415,7 @@ class Membership:
         return await self._producer_ids.next()
 
     def metadata_statistics(self) -> MetadataFetchStatistics:
-        return self._fetch.statistics()
+        return self._metadata.statistics()
 
     def following_statistics(self) -> FollowingStatistics | None:
         return None if self._following is None else self._following.statistics()
@@ -451,6 +487,7 @@ class Membership:
         await self._creation.close()
         if self._lifecycle is not None:
             await self._lifecycle.close()
+        await self._metadata.stop()
 
     def _ask_no_more(self) -> None:
         """End all requests and tasks; what they wait for does not come."""
@@ -463,7 +500,6 @@ class Membership:
         self._producer_ids.close()
         for each in self._channels:
             each.close()
-        self._metadata_peers.close()
 
     def leave(self, homes: Mapping[TopicPartition, UUID] | None) -> None:
         # The marks of an orderly stop name the registration that they end (KIP-966).
@@ -471,12 +507,12 @@ class Membership:
             each.directory.broker_epoch = self._broker_epoch()
         try:
             if homes is not None:
-                self._log.close()
+                self._metadata.close()
         except OSError as error:
             # The next start fetches what is missing.
             logger.warning("metadata_log_not_closed reason=%s", error)
         finally:
-            self._log.abandon()
+            self._metadata.abandon()
 
     def abandon(self) -> None:
         # A process that is killed sends no heartbeat and fetches nothing more, either.
@@ -484,7 +520,7 @@ class Membership:
         if not self._is_stopped:
             self._is_stopped = True
             self._ending = asyncio.ensure_future(self.stop())
-        self._log.abandon()
+        self._metadata.abandon()
 
 
 _CLUSTER_ID: Final = re.compile(r"[!-\[\]-~]{1,255}")

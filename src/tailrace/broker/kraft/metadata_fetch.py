@@ -1,5 +1,7 @@
 """`MetadataFetch`: follows the metadata log of the quorum, as an observer (KIP-595, KIP-630).
 
+It is the `MetadataSource` of a broker whose controllers are other nodes.
+
     any server of the settings ─► the leader and its epoch ─► Fetch from the leader, one after the
                                                               other, each a long poll
     records             appended, and applied below the high watermark
@@ -31,6 +33,7 @@ from itertools import cycle
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from tailrace.broker.kraft.metadata_source import Publish
 from tailrace.broker.kraft.settings import MetadataFetchConfig
 from tailrace.broker.peers import Peers
 from tailrace.client.errors import (
@@ -41,12 +44,7 @@ from tailrace.client.errors import (
 )
 from tailrace.client.nodes import AuthenticationError, Backoff, Node
 from tailrace.cluster.metadata.folder import TOPIC_ID
-from tailrace.cluster.metadata.image import (
-    EVERYTHING_CHANGED,
-    NOTHING_CHANGED,
-    ImageChange,
-    MetadataImage,
-)
+from tailrace.cluster.metadata.image import EVERYTHING_CHANGED, NOTHING_CHANGED, ImageChange
 from tailrace.cluster.metadata.observer import (
     NO_LEADER,
     DivergedError,
@@ -160,7 +158,7 @@ class MetadataFetch:
         config: MetadataFetchConfig,
         observer: Observer,
         servers: Sequence[Node],
-        publish: Callable[[MetadataImage, ImageChange, int], None],
+        publish: Publish,
     ) -> None:
         """`servers` are those of the settings: voters with their ids, others with ids below 0.
 
@@ -193,6 +191,11 @@ class MetadataFetch:
         self._redirects = 0
         self._pauses = Backoff(config.retry_backoff_ms, _PAUSE_MAX_MS, runtime.chance)
         self._tidy_at_s = 0.0
+
+    @property
+    def kraft_version(self) -> int:
+        """1 if the log names the voters, 0 if the settings do (KIP-853)."""
+        return self._log.kraft_version
 
     @property
     def epoch(self) -> int:
@@ -243,6 +246,23 @@ class MetadataFetch:
                     raise
                 self._note_full(error)
                 await self._pause(node)
+
+    async def stop(self) -> None:
+        """Close the connections; `run` has ended."""
+        self._peers.close()
+
+    def close(self) -> None:
+        """Put the log on the device, and close its files.
+
+        Raises:
+            OSError: the device refuses; the next start fetches what is missing.
+        """
+        self._log.close()
+
+    def abandon(self) -> None:
+        """Close connections and files as a killed process would."""
+        self._peers.close()
+        self._log.abandon()
 
     def _note_full(self, error: OSError) -> None:
         if not self.has_room:

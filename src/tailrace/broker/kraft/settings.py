@@ -1,4 +1,4 @@
-"""Settings of a broker whose controllers are other nodes (`process.roles=broker`)."""
+"""Settings of a broker that registers with controllers: on other nodes, or in its process."""
 
 from typing import Final, NamedTuple
 
@@ -26,7 +26,8 @@ class KRaftConfig:
         default=(),
         is_allowed=_are_addresses,
         rule_text="HOST:PORT, or several of them with commas between",
-        text="HOST:PORT of some controllers, from which the broker learns the active one.",
+        text="HOST:PORT of some controllers, from which the broker learns the active one. A node "
+        "that is a controller may name itself alone.",
     )
     lag_ms: int = setting(
         "replica.lag.time.max.ms",
@@ -232,7 +233,7 @@ KRAFT_SETTINGS: Final = (
     *settings_of(MetadataFetchConfig),
     *settings_of(FollowingConfig),
 )
-"""The settings that mean something with `process.roles=broker` alone."""
+"""The settings that mean something to a broker which registers with controllers."""
 
 
 def parse_controllers(

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 from tailrace.broker.broker import RunningBroker
 from tailrace.broker.config import broker_config
@@ -22,6 +23,9 @@ from tailrace.runtime.system import Runtime
 from tailrace.testing import MemoryFiles, Outside, Peer
 from tailrace.values import replace
 
+if TYPE_CHECKING:
+    from tailrace.broker.controller.node import ControllerNode
+
 CONTROLLER = 100
 T_0 = TopicPartition("t", 0)
 PORT = 19_093
@@ -33,6 +37,8 @@ class OwnCluster:
     def __init__(self, outside: Outside, settings: Mapping[str, str] | None = None) -> None:
         self.outside = outside
         self.controller: RunningController
+        self.node: ControllerNode
+        """The controller that was started last, alone or beside a broker."""
         self.is_killed = True
         """Whether no controller runs."""
         self.brokers: dict[int, RunningBroker] = {}
@@ -56,6 +62,7 @@ class OwnCluster:
             **(settings or {}),
         }
         self.controller = await start_controller(broker_config(given), self.runtime(CONTROLLER))
+        self.node = self.controller.node
         self.is_killed = False
 
     def kill_controller(self) -> None:
@@ -67,17 +74,36 @@ class OwnCluster:
         self, broker_id: int, settings: Mapping[str, str] | None = None
     ) -> RunningBroker:
         """Start a broker, and return when it is unfenced."""
+        given = {"process.roles": "broker", "listeners": "memory:0", **(settings or {})}
+        broker = await self._start(broker_id, given)
+        await self.until(lambda image: not image.brokers[broker_id].fenced)
+        return broker
+
+    async def _start(self, broker_id: int, settings: Mapping[str, str]) -> RunningBroker:
         given = {
-            "process.roles": "broker",
             "node.id": str(broker_id),
             "controller.quorum.bootstrap.servers": f"memory:{PORT}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": "data",
-            "listeners": "memory:0",
-            **(settings or {}),
+            **settings,
         }
         broker = await start_broker(broker_config(given), self.runtime(broker_id))
         self.brokers[broker_id] = broker
+        return broker
+
+    async def start_both(
+        self, broker_id: int = 1, settings: Mapping[str, str] | None = None
+    ) -> RunningBroker:
+        """Start a node that is the controller and a broker; return when it is unfenced."""
+        given = {
+            "process.roles": "broker,controller",
+            "listeners": f"PLAINTEXT://memory:0,CONTROLLER://memory:{PORT}",
+            **self._settings,
+            **(settings or {}),
+        }
+        broker = await self._start(broker_id, given)
+        assert broker.controller_node is not None
+        self.node = broker.controller_node
         await self.until(lambda image: not image.brokers[broker_id].fenced)
         return broker
 
@@ -100,7 +126,7 @@ class OwnCluster:
     @property
     def image(self) -> MetadataImage:
         """The state of the cluster that is on the controller's device."""
-        return self.controller.node.image
+        return self.node.image
 
     def state(self, name: TopicPartition = T_0) -> PartitionRecord:
         """A partition, as the controller has it."""
@@ -158,3 +184,21 @@ async def own_cluster(
         # Not the one of the beginning, if a test has started another.
         if not cluster.is_killed:
             await cluster.controller.stop()
+
+
+@asynccontextmanager
+async def cluster_of_both(
+    outside: Outside, *broker_ids: int, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[OwnCluster]:
+    """Node 1, which is controller and broker, and other brokers; all are stopped at the end."""
+    cluster = OwnCluster(outside, settings)
+    await cluster.start_both()
+    try:
+        for each in broker_ids:
+            await cluster.start(each)
+        yield cluster
+    finally:
+        # The one with the controller last: the others need it for their stop.
+        for each in sorted(cluster.brokers, reverse=True):
+            with suppress(OSError):
+                await cluster.stop(each)
