@@ -40,7 +40,8 @@ OUTPUT_BUFFERS_MAX: Final = 64
 """Buffers of responses that are collected before they are sent; a small response is one buffer."""
 
 DEFERRED_MAX: Final = 64
-"""Answers of a connection that wait at a time: each takes some 2 KB. A producer with more requests
+"""Answers of a connection that wait at a time, where those of repeated requests that were received
+together count as one: each takes some 2 KB. A producer with more requests
 in flight gains nothing by it: followers fetch a megabyte of 16 KB batches at once then."""
 
 
@@ -77,6 +78,8 @@ class Connection:
         self._answering: asyncio.Task[None] | None = None
         self._deferred: deque[Deferred[list[Records]] | list[Records]] = deque()
         """An answer that waits, and those that leave after it."""
+        self._failure: Exception | None = None
+        """The error that ends the connection after these."""
         self._reading: asyncio.Task[None] | None = None
         """The task that reads the next bytes to send from a device."""
         self._is_closed = False
@@ -174,7 +177,8 @@ class Connection:
         """Whether the next request has to wait for the answers that are deferred."""
         # Only a Produce may begin before: others could see that the batches are not acknowledged.
         return bool(self._deferred) and (
-            len(self._deferred) >= DEFERRED_MAX
+            self._failure is not None
+            or len(self._deferred) >= DEFERRED_MAX
             or self.requests.next_key not in (None, ApiKey.PRODUCE)
         )
 
@@ -217,6 +221,13 @@ class Connection:
             with suppress(OSError, StoredBytesError):
                 self._flush()  # Answers to the requests before the one that failed.
         self.close()
+
+    def _fail_in_turn(self, error: Exception) -> None:
+        """End the connection for the error of a request, after the answers to those before it."""
+        if self._deferred:
+            self._failure = error
+        else:
+            self._fail(error)
 
     def _lose(self) -> None:
         """Note that the client has closed or reset the connection."""
@@ -264,10 +275,14 @@ class Connection:
                 elif repeated:
                     self._collect(repeated if isinstance(repeated, list) else [repeated])
                 continue
-            frame = self.requests.next_frame()
-            if frame is None:
+            try:
+                frame = self.requests.next_frame()
+                if frame is None:
+                    break
+                answer = self._dispatch(frame, self._socket.peer, self._repeats)
+            except Exception as error:  # noqa: BLE001 - as in _guard
+                self._fail_in_turn(error)
                 break
-            answer = self._dispatch(frame, self._socket.peer, self._repeats)
             del frame  # So that its memory is freed as soon as it is answered.
             if isinstance(answer, list):
                 self.requests.answered()
@@ -303,6 +318,8 @@ class Connection:
                     raise _abandoned() from error
             self._deferred.popleft()
             self._output += first
+        if self._failure is not None and not self._deferred:
+            raise self._failure
         self._work()
 
     def _collect(self, answer: list[Records]) -> None:
@@ -319,7 +336,7 @@ class Connection:
             buffers = await _not_abandoned(answer)
         except Exception as error:  # noqa: BLE001 - as in _guard
             self._answering = None
-            self._fail(error)
+            self._fail_in_turn(error)
             return
         self._answering = None
         self.requests.answered()

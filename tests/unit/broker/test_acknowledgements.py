@@ -37,11 +37,13 @@ async def produce(
     return await produced(peer)
 
 
-def send(peer: Peer, value: bytes, *, topic: str = "t", timeout_ms: int = 1000) -> None:
-    """One record with acks=all, whose answer is not waited for."""
+def send(
+    peer: Peer, value: bytes, *, topic: str = "t", timeout_ms: int = 1000, acks: int = Acks.ALL
+) -> None:
+    """One record, whose answer is not waited for."""
     data = PartitionProduceData(index=0, records=batch(value))
     request = ProduceRequest(
-        acks=Acks.ALL,
+        acks=acks,
         timeout_ms=timeout_ms,
         topic_data=(TopicProduceData(name=topic, partition_data=(data,)),),
     )
@@ -125,12 +127,33 @@ async def test_a_connection_has_a_limit_of_waiting_requests(outside: Outside) ->
         await cluster.add_topic(replicas=(1, 2))
         cluster.kill(2)
         peer = cluster.peer(1)
-        for _ in range(count):
-            send(peer, b"value", timeout_ms=60_000)
+        for number in range(count):
+            # Those that repeat one may be appended, and wait, as one.
+            send(peer, b"value", timeout_ms=60_000 + number)
         await outside.pass_time(0.1)
         assert cluster.end(1) == DEFERRED_MAX
         await cluster.start(2)
         assert [(await produced(peer)).base_offset for _ in range(count)] == list(range(count))
+
+
+async def test_a_request_that_ends_the_connection_lets_earlier_ones_be_answered(
+    outside: Outside,
+) -> None:
+    """With acks=0 an error has no other way to a client."""
+    async with running_cluster(outside, 1, 2) as cluster:
+        await cluster.add_topic(replicas=(1, 2))
+        cluster.kill(2)
+        peer = cluster.peer(1)
+        send(peer, b"first", timeout_ms=60_000)
+        send(peer, b"lost", topic="unknown", acks=Acks.NONE)
+        send(peer, b"not looked at")
+        await outside.pass_time(0.1)
+        assert stored(cluster, 1) == [b"first"]
+        await cluster.start(2)
+        answer = await produced(peer)
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+        assert await peer.is_closed()
+        assert stored(cluster, 1) == [b"first"]
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
