@@ -6,7 +6,8 @@
     directory/broker-N/logs, directory/controller-N/logs, and what each has printed beside them
 
 With `has_own_controller` the only controller is one of ours, until three of Kafka's take over from
-it with the settings that `tailrace handover` writes, and it from them.
+it with the settings that `tailrace handover` writes, and it from them. With `has_one_controller` it
+is one of Kafka's, which its log names as ours does.
 
 Topics get three replicas unless told otherwise, two of which have to be in sync.
 
@@ -93,6 +94,7 @@ class Cluster:
         kafkas: Collection[int],
         network: Network | None = None,
         has_own_controller: bool = False,
+        has_one_controller: bool = False,
     ) -> None:
         """`kafkas` are the brokers that are Kafka's; nodes are hosts of the network."""
         self.kafkas = kafkas
@@ -107,7 +109,7 @@ class Cluster:
         self._quorum = {
             "controller.quorum.voters": ",".join(f"{each}@{at}" for each, at in places.items())
         }
-        if has_own_controller:
+        if has_own_controller or has_one_controller:
             # Its log names the voters (KIP-853), and the settings only where to ask.
             self._quorum = {
                 "controller.quorum.voters": "",
@@ -115,11 +117,15 @@ class Cluster:
             }
         self.places = places
         """HOST:PORT of each controller that there can be."""
-        self.controllers: dict[int, Node] = (
-            {CONTROLLERS[0]: self.our_controller()}
-            if has_own_controller
-            else {each: self.kafkas_controller(each) for each in CONTROLLERS}
-        )
+        first = CONTROLLERS[0]
+        self.controllers: dict[int, Node]
+        if has_own_controller:
+            self.controllers = {first: self.our_controller()}
+        elif has_one_controller:
+            options = ("--standalone",)
+            self.controllers = {first: self.kafkas_controller(first, format_options=options)}
+        else:
+            self.controllers = {each: self.kafkas_controller(each) for each in CONTROLLERS}
         self.bootstrap_servers = ""
         """The addresses of all brokers that there were."""
         self.brokers: dict[int, Node] = {each: self._broker(each) for each in BROKERS}

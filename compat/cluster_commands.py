@@ -14,12 +14,15 @@ from compat.cluster import BROKERS, Cluster
 from compat.commands import Command, Commands, differences, joined, tool, transaction
 from compat.report import Report
 from compat.tools import Tools
-from tailrace.client.admin import Admin
+from tailrace.client.admin import Admin, ConfigResource
 from tailrace.client.reader import PartitionDescription
+from tailrace.protocol.config_resources import ResourceType
 
 TOPIC = "tools"
 """Also the topic of the clients of `commands`."""
 MOVED = "moved"
+WAITED = ConfigResource(ResourceType.CLIENT_METRICS, "waited")
+"""A resource whose settings change so that there is another record."""
 AWAY = 3
 
 _PARTITIONS: Sequence[Sequence[int]] = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
@@ -32,9 +35,15 @@ Answers = list[tuple[Command, Counter[str]]]
 def check(report: Report, tools: Tools, directory: Path) -> None:
     """Run every command on both kinds of cluster."""
     theirs, mine = (
-        _answers(tools, directory / f"commands-{len(kafkas)}", kafkas=kafkas)
+        answers(Cluster(tools.java, tools.jars, place, kafkas=kafkas), tools, commands)
         for kafkas in (BROKERS, ())
+        for place in (directory / f"commands-{len(kafkas)}",)
     )
+    compare(report, theirs, mine)
+
+
+def compare(report: Report, theirs: Answers, mine: Answers) -> None:
+    """Check that each command has printed the same."""
     for (asked, due), (_, found) in zip(theirs, mine, strict=True):
         report.check(
             f"{asked.shown} prints the same",
@@ -43,15 +52,15 @@ def check(report: Report, tools: Tools, directory: Path) -> None:
         )
 
 
-def _answers(tools: Tools, directory: Path, *, kafkas: Sequence[int]) -> Answers:
-    with (
-        Cluster(tools.java, tools.jars, directory, kafkas=kafkas) as cluster,
-        Commands(tools.java, tools.jars, cluster.bootstrap_servers) as commands,
-    ):
-        return [(each, commands.lines(each)) for each in _commands(cluster, directory)]
+def answers(
+    cluster: Cluster, tools: Tools, commands: Callable[[Cluster], Iterator[Command]]
+) -> Answers:
+    """The output of each command on a cluster, which runs for that."""
+    with cluster, Commands(tools.java, tools.jars, cluster.bootstrap_servers) as running:
+        return [(each, running.lines(each)) for each in commands(cluster)]
 
 
-def _commands(cluster: Cluster, directory: Path) -> Iterator[Command]:
+def commands(cluster: Cluster) -> Iterator[Command]:
     """The commands; what has to happen before one happens when it is asked for."""
     yield from _topics()
     yield from _records()
@@ -62,9 +71,9 @@ def _commands(cluster: Cluster, directory: Path) -> Iterator[Command]:
     yield from _transactions()
     end()
     yield from _with_a_broker_away(cluster)
-    yield from _moves(cluster, directory)
+    yield from _moves(cluster, cluster.directory)
     for each in _configs():
-        _wait_until_known(cluster)
+        wait_until_known(cluster)
         yield each
     yield from _whole_cluster(cluster)
 
@@ -275,10 +284,14 @@ def _wait(cluster: Cluster, holds: Callable[[PartitionDescription], bool]) -> No
     )
 
 
-def _wait_until_known(cluster: Cluster) -> None:
+def wait_until_known(cluster: Cluster) -> None:
     """Return when every broker has what the commands so far have changed."""
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         before = admin.describe_metadata_quorum().high_watermark
+        # A controller of ours writes nothing while nothing happens.
+        admin.incremental_alter_configs(
+            {WAITED: {"interval.ms": 60_000 + before % 60_000}}
+        ).results()
 
         def is_known() -> bool:
             # A broker asks for what follows when it has applied what came, or just before: each

@@ -33,6 +33,7 @@ from compat import (
     clusters,
     commands,
     consuming,
+    controller_commands,
     controller_records,
     controllers,
     coordinating,
@@ -268,6 +269,12 @@ def check_own_controller(report: Report, tools: Tools, directory: Path) -> None:
     own_controller.check(report, tools, directory / "own-controller")
 
 
+def check_controller_commands(report: Report, tools: Tools, directory: Path) -> None:
+    """Check Kafka's tools on a cluster whose controller is ours."""
+    report.section("Kafka's command-line tools, on brokers of Kafka and the controller of Tailrace")
+    controller_commands.check(report, tools, directory / "controller-commands")
+
+
 def check_controller_records(report: Report, tools: Tools, directory: Path) -> None:
     """Check our controller beside Kafka's, each alone."""
     report.section("The same requests to Kafka's controller and to ours, and their logs")
@@ -280,6 +287,7 @@ PARTS: Mapping[str, Callable[[Report, Tools, Path], None]] = {
     "cluster-clients": check_cluster_clients,
     "cluster-commands": check_cluster_commands,
     "own-controller": check_own_controller,
+    "controller-commands": check_controller_commands,
     "controller-records": check_controller_records,
     "migration": check_migration,
 }
