@@ -122,14 +122,18 @@ class DirectoryLogs:
 
         `-delete` folders are removed after `DELETE_DELAY_MS`. A folder with another topic id than
         `known_ids` has is renamed with the suffix `-stray`: the topic was deleted and created again
-        while the disk was away. Only the operator removes it. A malformed `partition.metadata` is
-        rewritten if the topic is known. Kafka's metadata log is ignored.
+        while the disk was away. Only the operator removes it. Where this is the only replica, a
+        malformed `partition.metadata` is rewritten if the topic is known. Kafka's metadata log is
+        ignored.
 
         Raises:
-            UnusableDirectoryError: a folder cannot be read, or its topic id is malformed and not
-                in `known_ids`.
+            UnusableDirectoryError: a folder cannot be read; or its topic id is malformed, and not
+                in `known_ids` or there are other replicas.
         """
         found: dict[TopicPartition, uuid.UUID | None] = {}
+        # With other replicas the folder may be of a deleted topic of the name. Its epochs would fit
+        # those of the new topic, so that the leader has nothing cut, and replicas would differ.
+        rebuilt_by = MappingProxyType({}) if self._has_other_replicas else known_ids
         path = self.directory.path
         try:
             for name in self.files.list(path):
@@ -147,7 +151,7 @@ class DirectoryLogs:
                             "not start beside it, or take it for one", folder,
                         )  # fmt: skip
                     continue
-                topic_id = _read_topic_id(self.files, folder, known_ids.get(partition.topic))
+                topic_id = _read_topic_id(self.files, folder, rebuilt_by.get(partition.topic))
                 if topic_id is None or known_ids.get(partition.topic, topic_id) == topic_id:
                     found[partition] = topic_id
                 else:
@@ -159,7 +163,13 @@ class DirectoryLogs:
                         reason="another topic id",
                     )
         except CorruptionError as error:
-            raise UnusableDirectoryError(_damaged(error)) from error
+            reason = _damaged(error)
+            if self._has_other_replicas:
+                reason = (
+                    f"{error}; if other replicas are in sync, move the folder away and start again:"
+                    " the partition is fetched from them. Else run tailrace log repair"
+                )
+            raise UnusableDirectoryError(reason) from error
         except OSError as error:
             raise unusable(path, error) from error
         return found

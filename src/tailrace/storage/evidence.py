@@ -3,7 +3,7 @@
     question                               asked when                       answered by
     was this log ever compacted?           a segment begins too late        headers of its batches
     where do the leader epochs begin?      leader-epoch-checkpoint is       headers of its batches
-                                           malformed
+                                           malformed, or lost
     where does the log start?              the log start checkpoint is      the first leader epoch
                                            malformed, or beyond the end
 

@@ -143,8 +143,8 @@ class LogManager:
         """Every partition folder in the directories, with the topic id it carries.
 
         `-delete` folders are removed later, and folders with another id than in `known_ids` are set
-        aside. A directory fails if it cannot be read, or if the topic id of a folder is malformed
-        and not in `known_ids`.
+        aside. A directory fails if it cannot be read, or if the topic id of a folder is malformed,
+        and not in `known_ids` or there are other replicas.
 
         Raises:
             DirectoryError: a partition is in two directories.

@@ -125,10 +125,11 @@ def open_log(
     only replica, so that everything it has is committed. `may_have_gaps` says that offsets may be
     missing although the topic is not compacted now. `report` is called with everything that is cut.
 
-    A malformed `leader-epoch-checkpoint` is rewritten from the batches.
+    A `leader-epoch-checkpoint` that is malformed, or lacks the epochs that batches have, is rewritten
+    from the batches.
 
     Raises:
-        CorruptionError: the epoch checkpoint is malformed, and the epochs of the batches contradict
+        CorruptionError: the epoch checkpoint is malformed or lost, and the epochs of the batches contradict
             each other; or a segment written by compaction is damaged.
         OSError: a file cannot be opened, read or written.
     """
@@ -241,14 +242,25 @@ class _LogOpening:
         )
 
     def _open_epochs(self, bases: list[int]) -> LeaderEpochs:
-        """The leader epochs; rebuilt from the batches if their checkpoint is malformed."""
+        """The leader epochs; rebuilt from the batches if their checkpoint is malformed or lost."""
         folder = self._folder.path
         try:
-            return open_leader_epochs(self._files, folder)
+            found = open_leader_epochs(self._files, folder)
+            # Else recovery reads all batches, and adds their epochs.
+            is_due = bases and (self._is_clean or self._recovery_point > bases[0])
+            first = None
+            if is_due and not found.entries:
+                first = evidence.first_batch(self._files, folder, bases[0])
+            # They are saved before the recovery point moves. Without them a follower would be cut
+            # to a high watermark that may lag, below what is committed.
+            if first is None or first.leader_epoch < 0:
+                return found
+            reason = f"{folder}/{names.LEADER_EPOCHS} has no epochs, and the batches have"
         except CorruptionError as error:
-            entries = evidence.epochs_of_batches(self._files, folder, bases)
-            logger.warning("epochs_rebuilt from=batches epochs=%d reason=%s", len(entries), error)
-            return write_epochs(self._files, folder, entries)
+            reason = str(error)
+        entries = evidence.epochs_of_batches(self._files, folder, bases)
+        logger.warning("epochs_rebuilt from=batches epochs=%d reason=%s", len(entries), reason)
+        return write_epochs(self._files, folder, entries)
 
     def _start_by_epochs(self, first_base: int, *, reason: str) -> int:
         """The log start from the log's own files, which is logged: it may undo a DeleteRecords."""

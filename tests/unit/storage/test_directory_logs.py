@@ -38,10 +38,14 @@ def with_meta(text: str) -> MemoryFiles:
     return files
 
 
-def logs_in(files: MemoryFiles) -> DirectoryLogs:
+def logs_in(files: MemoryFiles, *, has_other_replicas: bool = False) -> DirectoryLogs:
     """The directory's logs, none of them open."""
     return DirectoryLogs.from_checkpoints(
-        files, opened(files), clock=SetClock(), chance=random.Random(0)
+        files,
+        opened(files),
+        clock=SetClock(),
+        chance=random.Random(0),
+        has_other_replicas=has_other_replicas,
     )
 
 
@@ -467,6 +471,20 @@ def test_a_malformed_topic_id_is_written_anew_if_the_topic_is_known(
     assert logs_in(after).find_partitions({"flights": ID}) == {ONE: ID}
     assert after.content(metadata) == before
     assert any(each.startswith("partition_metadata_rebuilt") for each in caplog.messages)
+
+
+def test_a_malformed_topic_id_is_not_guessed_where_there_are_other_replicas() -> None:
+    """The records may be of a deleted topic of the name; the operator hears what to do."""
+    files = MemoryFiles()
+    logs = started(files)
+    add(logs)
+    logs.close()
+    after = files.crash()
+    metadata = "data/flights-0/partition.metadata"
+    after.overwrite(metadata, b"garbage")
+    with pytest.raises(UnusableDirectoryError, match=r"flights-0/partition\.metadata.* move the "):
+        logs_in(after, has_other_replicas=True).find_partitions({"flights": ID})
+    assert after.content(metadata).startswith(b"garbage")
 
 
 def test_a_malformed_topic_id_of_an_unknown_topic_takes_the_directory_out() -> None:

@@ -291,6 +291,29 @@ def test_malformed_leader_epochs_are_those_of_the_batches(
     assert any(line.startswith("epochs_rebuilt") for line in caplog.messages)
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_lost_leader_epochs_are_those_of_the_batches(
+    is_there: bool,  # noqa: FBT001 - a parameter
+    is_clean: bool,  # noqa: FBT001 - a parameter
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A leader without them would have followers cut to high watermarks, which may lag."""
+    files = MemoryFiles()
+    log = open_at(files)
+    for number in range(12):
+        append(log, batch(b"value %d" % number), epoch=number // 5)
+    before, last = log.epochs.entries, bases(log)[-1]
+    stop_cleanly(log)
+    files.overwrite(EPOCHS, b"")
+    if not is_there:
+        files.remove(EPOCHS)
+    log = open_at(files, is_clean=is_clean, checkpoints=(last, 0))
+    assert log.epochs.entries == before
+    assert files.content(EPOCHS) == b"0\n3\n0 0\n1 5\n2 10\n"
+    assert any("has no epochs" in line for line in caplog.messages)
+
+
 def test_a_negative_epoch_of_a_batch_is_none() -> None:
     """Damage has made it, and a checkpoint that had it would be malformed at each start."""
     files = MemoryFiles()
