@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import signal
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tailrace.broker.config import BrokerConfig
-from tailrace.broker.start import start_broker
+from tailrace.broker.start import StartAbandonedError, start_broker
 from tailrace.broker.wiring import load_handler
 from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.protocol.apis import APIS, ApiKey
@@ -21,6 +22,8 @@ from tailrace.runtime.threads import Threads
 if TYPE_CHECKING:
     from tailrace.broker.broker import RunningBroker
     from tailrace.broker.controller.start import RunningController
+
+logger = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.0002
 """Python's default of 5 ms, waited for four times in a request, would add 20 ms to each request
@@ -49,8 +52,9 @@ API is loaded imports it on the loop, which takes 3 to 13 ms."""
 async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str], None]) -> None:
     """Run a node until SIGINT or SIGTERM, or until it fails, and stop it in order.
 
-    A second signal ends the wait for controllers that have to find other leaders; the logs are
-    closed in order all the same.
+    At a start it ends the wait for controllers. A second signal, from a second after the first on,
+    ends the wait for controllers that have to find other leaders; the logs are closed in order all
+    the same.
 
     `started` is called with the addresses when the node accepts requests.
 
@@ -68,7 +72,11 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     raise_descriptor_limit()
     asked_to_stop = asyncio.Event()
     _on_signals(asked_to_stop.set)
-    broker = await _start(config, runtime)
+    try:
+        broker = await _start(config, runtime, asked_to_stop)
+    except StartAbandonedError as error:
+        logger.info("start_abandoned node=%d reason=%s", config.node_id, error)
+        return
     # Exclude the objects of the start from garbage collection: a pass over them takes 30 ms.
     freeze_objects()
     started(broker.addresses)
@@ -103,9 +111,11 @@ def _on_signals(act: Callable[[], None]) -> None:
         loop.add_signal_handler(number, act)
 
 
-async def _start(config: BrokerConfig, runtime: Runtime) -> "RunningBroker | RunningController":
+async def _start(
+    config: BrokerConfig, runtime: Runtime, asked_to_stop: asyncio.Event
+) -> "RunningBroker | RunningController":
     if config.is_broker:
-        return await start_broker(config, runtime)
+        return await start_broker(config, runtime, asked_to_stop=asked_to_stop)
     # Imported here: a broker alone needs nothing of it.
     from tailrace.broker.controller.start import start_controller
 

@@ -5,9 +5,11 @@ in cluster   it registers with the controllers, and the logs are opened by the i
              registration; the only controller may be one in this process, which starts before
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.broker.broker import RunningBroker
 from tailrace.broker.config import BrokerConfig, usable_changes
@@ -15,7 +17,7 @@ from tailrace.broker.loading import Loading
 from tailrace.broker.quorum import OwnQuorum
 from tailrace.broker.state import StartingState, check_home
 from tailrace.cluster.changes import TopicChanges
-from tailrace.errors import DirectoryError
+from tailrace.errors import DirectoryError, FatalError
 from tailrace.records.codecs import limit_decompression
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.system import Runtime
@@ -35,20 +37,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+
+class StartAbandonedError(FatalError):
+    """A stop was asked for while the broker waited for its controllers; no log was changed."""
+
 
 async def start_broker(
     config: BrokerConfig,
     runtime: Runtime,
     *,
     wrap_dispatch: Callable[[Dispatch], Dispatch] | None = None,
+    asked_to_stop: asyncio.Event | None = None,
 ) -> RunningBroker:
     """Open the data directories and listen; the broker accepts requests when this returns.
 
     Directories that the device refuses are left out, except for that of the metadata log.
     `wrap_dispatch` may change how requests are answered: it takes the function that answers a
-    frame, and returns another.
+    frame, and returns another. `asked_to_stop` ends the wait for controllers.
 
     Raises:
+        StartAbandonedError: `asked_to_stop` was set in that time.
         DirectoryError, StorageError: the directories cannot be used; see `open_log_directories`.
         ListenError: the address cannot be used; the directories are released.
     """
@@ -60,8 +70,15 @@ async def start_broker(
         )
     # Process-wide, since codecs are: a batch of 10 KB can hold gigabytes.
     limit_decompression(config.decompressed_bytes_max)
-    start = _start_in_cluster if config.has_controllers else _start_alone
-    broker = await start(config, runtime, wrap_dispatch=wrap_dispatch)
+    if config.has_controllers:
+        broker = await _start_in_cluster(
+            config,
+            runtime,
+            wrap_dispatch=wrap_dispatch,
+            asked_to_stop=asked_to_stop or asyncio.Event(),
+        )
+    else:
+        broker = await _start_alone(config, runtime, wrap_dispatch=wrap_dispatch)
     logger.info("broker_started node=%d listen=%s", config.node_id, broker.addresses)
     return broker
 
@@ -116,12 +133,17 @@ async def _start_alone(
 
 
 async def _start_in_cluster(
-    config: BrokerConfig, runtime: Runtime, *, wrap_dispatch: Callable[[Dispatch], Dispatch] | None
+    config: BrokerConfig,
+    runtime: Runtime,
+    *,
+    wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
+    asked_to_stop: asyncio.Event,
 ) -> RunningBroker:
     """Start a broker that has controllers, with what they have decided for it.
 
     Raises:
         RegistrationError: no controller has registered it.
+        StartAbandonedError: as `start_broker`.
     """
     # Imported here: a broker alone needs no client of any kind.
     from tailrace.broker.kraft.membership import Membership, ask_cluster_id
@@ -131,7 +153,7 @@ async def _start_in_cluster(
     cluster_id = known_cluster_id(runtime.files, paths)
     # The cluster of a controller in this process begins with its directory.
     if cluster_id is None and not is_controller:
-        cluster_id = await ask_cluster_id(config, runtime)
+        cluster_id = await _wait_unless(asked_to_stop, ask_cluster_id(config, runtime))
     cluster_id, logs = _open_directories(config, runtime, cluster_id=cluster_id)
     membership, broker = None, None
     try:
@@ -154,7 +176,7 @@ async def _start_in_cluster(
         )
         # The registration names the ports.
         broker.open()
-        await membership.join(broker.endpoints())
+        await _wait_unless(asked_to_stop, membership.join(broker.endpoints()))
         # Before a log is changed: a crash from here on is no orderly stop.
         take_marks(logs)
         _check_can_continue(logs)
@@ -201,6 +223,25 @@ async def _start_controller(
         node.kill()
         raise
     return node
+
+
+async def _wait_unless(asked_to_stop: asyncio.Event, waiting: Coroutine[Any, Any, T]) -> T:
+    """The result of a wait for controllers, which may have no end.
+
+    Raises:
+        StartAbandonedError: the event was set before.
+    """
+    asking, task = asyncio.ensure_future(asked_to_stop.wait()), asyncio.ensure_future(waiting)
+    try:
+        await asyncio.wait([asking, task], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise StartAbandonedError("stopped before the controllers had this broker started")
+    finally:
+        for each in (asking, task):
+            each.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([each])
 
 
 def _check_can_continue(logs: LogManager) -> None:

@@ -1,5 +1,6 @@
 """Several brokers on doubles, under a scripted controller."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -29,6 +30,7 @@ class Cluster:
         settings: dict[str, str] | None = None,
         *,
         wrap_dispatch: Callable[[Dispatch], Dispatch] | None = None,
+        asked_to_stop: asyncio.Event | None = None,
     ) -> RunningBroker:
         """Start a broker, and return when it is unfenced."""
         given = {
@@ -41,7 +43,10 @@ class Cluster:
             **(settings or {}),
         }
         broker = await start_broker(
-            broker_config(given), self.outside.runtime, wrap_dispatch=wrap_dispatch
+            broker_config(given),
+            self.outside.runtime,
+            wrap_dispatch=wrap_dispatch,
+            asked_to_stop=asked_to_stop,
         )
         self.brokers[broker_id] = broker
         await self.controller.until(lambda image: not image.brokers[broker_id].fenced)

@@ -1,10 +1,12 @@
 """The registration of a running broker, which controllers lose, and whose level changes."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from tailrace.broker.start import StartAbandonedError
 from tailrace.cluster.bootstrap import new_image
 from tailrace.cluster.metadata.image import METADATA_VERSION
 from tailrace.protocol.apis import ApiKey
@@ -43,6 +45,34 @@ async def cluster_at(outside: Outside, level: int) -> AsyncIterator[Cluster]:
         for each in list(cluster.brokers):
             await cluster.stop(each)
         await cluster.controller.close()
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_stop_ends_the_wait_for_controllers(
+    outside: Outside,
+    is_known: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """A start waits for them, for ever where its metadata log has no room; its logs stay clean."""
+    cluster = Cluster(outside)
+    if is_known:
+        cluster.controller.start()
+        await cluster.start(1)
+        await cluster.stop(1)
+        await cluster.controller.close()
+    asked_to_stop = asyncio.Event()
+    starting = asyncio.ensure_future(cluster.start(1, asked_to_stop=asked_to_stop))
+    await outside.pass_time(5)
+    assert not starting.done()
+    asked_to_stop.set()
+    await outside.pass_time(0)
+    with pytest.raises(StartAbandonedError):
+        await starting
+    assert outside.files.exists("data-1/.kafka_cleanshutdown") is is_known
+    # The directory and the port are free again.
+    cluster.controller.start()
+    await cluster.start(1)
+    await cluster.stop(1)
+    await cluster.controller.close()
 
 
 async def test_a_broker_that_was_unregistered_is_back_in_its_cluster(outside: Outside) -> None:
