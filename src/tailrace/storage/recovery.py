@@ -125,12 +125,12 @@ def open_log(
     only replica, so that everything it has is committed. `may_have_gaps` says that offsets may be
     missing although the topic is not compacted now. `report` is called with everything that is cut.
 
-    A `leader-epoch-checkpoint` that is malformed, or lacks the epochs that batches have, is rewritten
-    from the batches.
+    A `leader-epoch-checkpoint` that is malformed, or lacks the epochs that batches have, is
+    rewritten from the batches.
 
     Raises:
-        CorruptionError: the epoch checkpoint is malformed or lost, and the epochs of the batches contradict
-            each other; or a segment written by compaction is damaged.
+        CorruptionError: the epoch checkpoint is malformed or lost, and the epochs of the batches
+            contradict each other; or a segment written by compaction is damaged.
         OSError: a file cannot be opened, read or written.
     """
     return _LogOpening(

@@ -1,5 +1,7 @@
 """The log directories of a broker in a cluster, as its controllers know them (KIP-858)."""
 
+import pytest
+
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -9,8 +11,14 @@ from tailrace.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
 )
+from tailrace.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.testing import Outside
+from tests.unit.broker.brokers import batch, produce
 from tests.unit.broker.clusters import T_0, Cluster, running_cluster
 
 TWO = {"log.dirs": "data-1,other-1"}
@@ -78,3 +86,50 @@ async def test_a_directory_that_no_controller_knows_of_is_told_after_a_start(
         await outside.pass_time(5)
         state = cluster.state(name)
         assert dict(zip(state.replicas, state.directories, strict=True))[1] == directory
+
+
+UNCLEAN = 1
+
+
+async def test_a_leader_whose_directory_was_emptied_leaves_the_others_their_records(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was the last one in sync. The controllers would elect it, with nothing in its log."""
+    async with running_cluster(outside, 1, 2) as cluster:
+        await cluster.add_topic(replicas=(1, 2))
+        await produce(cluster.peer(1), "t", batch(b"on both"))
+        await cluster.until(lambda: cluster.end(2) == 1)
+        await cluster.stop(2)
+        await produce(cluster.peer(1), "t", batch(b"on one"))
+        await cluster.stop(1)
+        outside.files.remove_tree("data-1")
+        await cluster.start(1)
+        await cluster.start(2)
+        await outside.pass_time(30)
+        assert (cluster.state().leader, cluster.end(1), cluster.end(2)) == (-1, 0, 1)
+        assert len([each for each in caplog.messages if each.startswith("replica_emptied")]) == 1
+        # An operator accepts the loss: another replica leads, and this one is filled again.
+        await cluster.peer(2).ask(
+            ApiKey.ELECT_LEADERS,
+            ElectLeadersRequest(
+                election_type=UNCLEAN,
+                topic_partitions=(TopicPartitions(topic="t", partitions=(0,)),),
+            ),
+            ElectLeadersResponse,
+        )
+        await cluster.until(lambda: set(cluster.state().isr) == {1, 2})
+        assert (cluster.state().leader, cluster.end(1), cluster.end(2)) == (2, 1, 1)
+        directory = home_of(cluster).directory.directory_id
+        await cluster.until(lambda: cluster.state().directories[0] == directory)
+
+
+async def test_an_emptied_replica_that_has_no_others_is_used_again(outside: Outside) -> None:
+    """Nobody else has its records, so nothing is lost by a new log."""
+    async with running_cluster(outside, 1, 2) as cluster:
+        await cluster.add_topic(replicas=(1,))
+        await produce(cluster.peer(1), "t", batch(b"v"))
+        await cluster.stop(1)
+        outside.files.remove_tree("data-1")
+        await cluster.start(1)
+        directory = home_of(cluster).directory.directory_id
+        await cluster.until(lambda: cluster.state().directories == (directory,))

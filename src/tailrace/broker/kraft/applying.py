@@ -14,7 +14,7 @@ After a crash: the next start makes the same of the image that it finds.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.broker.following import Following
 from tailrace.broker.kraft.directory_reports import DirectoryReports
@@ -31,7 +31,7 @@ from tailrace.cluster.state import FollowedCluster
 from tailrace.errors import StorageError
 from tailrace.model import TopicPartition
 from tailrace.replication.partition import Partition
-from tailrace.replication.replicas import Replicas
+from tailrace.replication.replicas import Replicas, directory_of
 from tailrace.runtime.ids import random_uuid
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.system import Runtime
@@ -39,6 +39,9 @@ from tailrace.storage.config import LogConfig
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.values import dataclass
+
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records import PartitionRecord
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +83,8 @@ class Applying:
         self._news = asyncio.Event()
         self._gone: asyncio.Queue[Topic] = asyncio.Queue()
         """Deleted topics that groups have not forgotten yet."""
+        self._emptied: set[TopicPartition] = set()
+        """Partitions without a leader whose log here was lost, which is logged once."""
         broker.replicas.on_followed = self._fetch
         broker.replicas.on_placed = self._report_directory
 
@@ -231,8 +236,30 @@ class Applying:
         directory = home.directory.directory_id
         assigned = dict(zip(state.replicas, state.directories, strict=False)).get(node_id)
         # That a directory has failed, heartbeats say; nothing is placed in it after that.
-        if assigned != directory and home.failure is None:
-            broker.reports.assign(name, topic.topic_id, directory)
+        if assigned == directory or home.failure is not None:
+            return
+        # Controllers elect the last known leader, and the last member of an ISR, once its replica
+        # is in a directory again. If it is empty now, all others would cut their logs to nothing.
+        if state.leader < 0 and len(state.replicas) > 1 and self._is_emptied(log, state):
+            if name not in self._emptied:
+                self._emptied.add(name)
+                logger.error(
+                    "replica_emptied partition=%s path=%s consequence=the partition has no leader, "
+                    "and this replica, whose log directory is gone, is not offered as one "
+                    "next=bring back that directory; or the other replicas, and elect one of them "
+                    "uncleanly, without the records that only this one had",
+                    name, log.folder.path,
+                )  # fmt: skip
+            return
+        self._emptied.discard(name)
+        broker.reports.assign(name, topic.topic_id, directory)
+
+    def _is_emptied(self, log: Log, state: "PartitionRecord") -> bool:
+        """Whether a log is new, and the directory that the controllers know it in is gone."""
+        broker = self._broker
+        assigned = directory_of(state, broker.cluster.node_id)
+        own = {each.directory.directory_id for each in broker.logs.directories}
+        return assigned is not None and assigned not in own and log.end_offset == 0
 
 
 def _gone(before: ClusterImage, after: ClusterImage, change: ImageChange) -> list[Topic]:
