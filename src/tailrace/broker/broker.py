@@ -325,16 +325,22 @@ class RunningBroker:
 
     @property
     def addresses(self) -> str:
-        """The addresses for people: HOST:PORT, or each listener as NAME://HOST:PORT.
+        """Addresses it listens on, and as what they are advertised if that differs; for people.
 
-        Those of clients, and of a controller in this process.
+        HOST:PORT of a single listener, and NAME://HOST:PORT of each of several. With that of a
+        controller in this process.
         """
-        endpoints, node = dict(self.endpoints()), self.controller_node
+        listening = {
+            each.name: self._server.address_of(each.name) for each in self.config.listeners
+        }
+        advertised: dict[str, tuple[str, int]] = dict(self.endpoints())
+        node = self.controller_node
         if node is not None and self.config.controller_listener is not None:
-            endpoints[self.config.controller_listener.name] = Endpoint(*node.address)
-        if len(endpoints) == 1:
-            return self.bootstrap_servers
-        return ",".join(f"{name}://{_address(each)}" for name, each in endpoints.items())
+            name = self.config.controller_listener.name
+            listening[name] = advertised[name] = node.address
+        if advertised == listening:
+            return _addresses(listening)
+        return f"{_addresses(listening)}, advertised as {_addresses(advertised)}"
 
     def statistics(self) -> BrokerStatistics:
         """The statistics of all parts; looks at every segment, group and transaction."""
@@ -566,6 +572,12 @@ class RunningBroker:
             backoff_ms=backoff_ms,
             device_failed=device_failed,
         )
+
+
+def _addresses(endpoints: Mapping[str, tuple[str, int]]) -> str:
+    if len(endpoints) == 1:
+        return _address(next(iter(endpoints.values())))
+    return ",".join(f"{name}://{_address(each)}" for name, each in endpoints.items())
 
 
 def _address(endpoint: tuple[str, int]) -> str:

@@ -56,7 +56,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     ends the wait for controllers that have to find other leaders; the logs are closed in order all
     the same.
 
-    `started` is called with the addresses when the node accepts requests.
+    `started` is called with the node's `addresses` when it accepts requests.
 
     Raises:
         DirectoryError, StorageError, ListenError: as `start_broker` and `start_controller`.

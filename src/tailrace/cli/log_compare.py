@@ -58,7 +58,12 @@ def compare(data: str, *, as_json: bool) -> None:
             + (f"{wrong} differ below the high watermark" if wrong else "equal where committed")
         )
     if not replicas:
-        click.echo("tailrace: no partition is in several of these directories", err=True)
+        listed = ", ".join(each.path for each in found)
+        click.echo(
+            f"tailrace: no partition is in several of {listed}; --data takes the log directories "
+            "of several brokers, with commas between",
+            err=True,
+        )
         sys.exit(_EXIT_UNVERIFIED)
     if wrong:
         sys.exit(_EXIT_DIFFERENT)

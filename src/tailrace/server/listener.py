@@ -243,8 +243,11 @@ class Server:
         self._connections[connection] = port.name
         if self._quotas.is_full(port.name):
             logger.warning(
-                "connections_full listener=%s count=%d", port.name, len(self._connections)
-            )
+                "connections_full listener=%s count=%d count_of_all=%d consequence=new ones wait "
+                "until one ends limits=max.connections and listener.name.%s.max.connections",
+                port.name, self._quotas.by_listener[port.name], len(self._connections),
+                port.name.lower(),
+            )  # fmt: skip
         self._pause_if_full()
         if port.name == self._quotas.preferred and self._quotas.is_exceeded:
             self._close_oldest()

@@ -135,7 +135,14 @@ class LogManager:
         """
         before = self.cordoned
         self.cordoned = frozenset(each for each in self.directories if each.path in paths)
-        return self.cordoned != before
+        if self.cordoned == before:
+            return False
+        logger.info(
+            "directories_cordoned paths=%s usable=%s",
+            ",".join(each.path for each in self.directories if each in self.cordoned) or "none",
+            ",".join(each.path for each in self.directories if each not in self.cordoned) or "none",
+        )
+        return True
 
     def find_partitions(
         self, known_ids: Mapping[str, uuid.UUID] = MappingProxyType({})

@@ -205,6 +205,12 @@ class _LogOpening:
             self._producers = None
             self._epochs.clear()
             self._epochs.save()
+        if self._is_clean and self._recovery_point > log_end:
+            logger.error(
+                "log_end_lost path=%s log_end=%d flushed=%d reason=all up to the second offset was "
+                "on the device at the last stop, which was orderly",
+                self._folder.path, log_end, self._recovery_point,
+            )  # fmt: skip
         # The epochs were saved at a flush: those of a lost tail would answer OffsetForLeaderEpoch
         # with offsets that are given out again.
         if self._epochs.cut_end(log_end):

@@ -54,8 +54,11 @@ async def described(peer: Peer) -> dict[str, bool]:
     return {each.log_dir: each.is_cordoned for each in answer.results}
 
 
-async def test_a_directory_is_cordoned_while_the_broker_runs(outside: Outside) -> None:
+async def test_a_directory_is_cordoned_while_the_broker_runs(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
     """The controllers hear of it at once, new logs go elsewhere, and what is there is served."""
+    caplog.set_level("INFO")
     async with running_cluster(outside) as cluster:
         broker = await cluster.start(1, TWO_DISKS)
         one, two = broker.logs.directories
@@ -71,6 +74,10 @@ async def test_a_directory_is_cordoned_while_the_broker_runs(outside: Outside) -
         await cluster.controller.until(lambda _: not known_to_controllers(cluster))
         await cluster.add_topic("after", replicas=(1,))
         assert len(two) == 1
+        assert [each for each in caplog.messages if each.startswith("directories_cordoned")] == [
+            "directories_cordoned paths=two usable=one",
+            "directories_cordoned paths=none usable=one,two",
+        ]
 
 
 async def test_a_broker_with_all_directories_cordoned_gets_no_replicas(outside: Outside) -> None:

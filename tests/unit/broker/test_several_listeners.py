@@ -161,8 +161,11 @@ async def test_all_that_is_advertised_is_registered(outside: Outside) -> None:
             INSIDE: ("memory", broker.port_of(INSIDE)),
         }
         assert broker.bootstrap_servers == "example.com:19094"
+        listening = [
+            f"{each}://memory:{broker.port_of(each)}" for each in (OUTSIDE, INSIDE, HIDDEN)
+        ]
         assert broker.addresses == (
-            f"OUTSIDE://example.com:19094,INSIDE://memory:{broker.port_of(INSIDE)}"
+            f"{','.join(listening)}, advertised as OUTSIDE://example.com:19094,{listening[1]}"
         )
 
 
@@ -189,8 +192,10 @@ async def is_served(outside: Outside, peer: Peer) -> bool:
     return bool(await answer)
 
 
-async def test_a_listener_may_have_a_limit_of_its_own(outside: Outside) -> None:
-    """New connections to it wait, and those to others do not."""
+async def test_a_listener_may_have_a_limit_of_its_own(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """New connections to it wait, and those to others do not; the line has its own count."""
     settings = {**SEVERAL, "listener.name.outside.max.connections": "2"}
     async with running(outside, settings) as broker:
         peers = [connect_by(outside, broker, OUTSIDE) for _ in range(3)]
@@ -198,6 +203,9 @@ async def test_a_listener_may_have_a_limit_of_its_own(outside: Outside) -> None:
         assert await is_served(outside, connect_by(outside, broker, HIDDEN))
         counts = broker.statistics().server.connections
         assert dict(counts) == {OUTSIDE: 2, INSIDE: 0, HIDDEN: 1}
+        [line] = [each for each in caplog.messages if each.startswith("connections_full")]
+        assert "listener=OUTSIDE count=2 " in line
+        assert "listener.name.outside.max.connections" in line
         waiting = asyncio.ensure_future(metadata(connect_by(outside, broker, OUTSIDE)))
         for each in peers:
             each.socket.close()

@@ -392,6 +392,23 @@ def test_a_clean_stop_is_believed_without_a_recovery_point() -> None:
     assert not [name for operation, name in files.operations if operation == "write"]
 
 
+def test_a_last_segment_that_is_lost_after_a_clean_stop_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The checkpoint of recovery points had its end; no bytes are there that show the loss."""
+    files = MemoryFiles()
+    log = filled(files, 12)
+    last = bases(log)[-1]
+    stop_cleanly(log)
+    for suffix in (".log", ".index", ".timeindex"):
+        files.remove(path(last, suffix))
+    assert open_at(files, is_clean=True, checkpoints=(12, 0)).end_offset == last
+    assert any(
+        line.startswith("log_end_lost") and f"log_end={last} flushed=12" in line
+        for line in caplog.messages
+    )
+
+
 def test_leader_epochs_are_found_in_the_batches() -> None:
     """The checkpoint is lost with the machine; recovery notes each epoch where it begins."""
     files = MemoryFiles()
