@@ -6,8 +6,9 @@
     directory/broker-N/logs, directory/controller-N/logs, and what each has printed beside them
 
 With `has_own_controller` the only controller is one of ours, until three of Kafka's take over from
-it with the settings that `tailrace handover` writes, and it from them. With `has_one_controller` it
-is one of Kafka's, which its log names as ours does.
+it with the settings that `tailrace handover` writes, and it from them. With `both` it is in the
+process of that broker. With `has_one_controller` it is one of Kafka's, which its log names as ours
+does.
 
 Topics get three replicas unless told otherwise, two of which have to be in sync.
 
@@ -95,8 +96,13 @@ class Cluster:
         network: Network | None = None,
         has_own_controller: bool = False,
         has_one_controller: bool = False,
+        both: int | None = None,
     ) -> None:
-        """`kafkas` are the brokers that are Kafka's; nodes are hosts of the network."""
+        """`kafkas` are the brokers that are Kafka's; nodes are hosts of the network.
+
+        `both` is the broker that is the only controller too; with `has_own_controller`.
+        """
+        self._both = both
         self.kafkas = kafkas
         self.directory = directory
         self._java, self._class_path = java, class_path
@@ -118,14 +124,14 @@ class Cluster:
         self.places = places
         """HOST:PORT of each controller that there can be."""
         first = CONTROLLERS[0]
-        self.controllers: dict[int, Node]
-        if has_own_controller:
-            self.controllers = {first: self.our_controller()}
-        elif has_one_controller:
+        self.controllers: dict[int, Node] = {}
+        if has_one_controller:
             options = ("--standalone",)
             self.controllers = {first: self.kafkas_controller(first, format_options=options)}
-        else:
+        elif not has_own_controller:
             self.controllers = {each: self.kafkas_controller(each) for each in CONTROLLERS}
+        elif both is None:
+            self.controllers = {first: self.our_controller()}
         self.bootstrap_servers = ""
         """The addresses of all brokers that there were."""
         self.brokers: dict[int, Node] = {each: self._broker(each) for each in BROKERS}
@@ -286,9 +292,23 @@ class Cluster:
                 "advertised.listeners": f"PLAINTEXT://{place}",
             }
             return self._kafka(number, listeners, name="broker")
+        directory = self.directory / f"broker-{number}"
+        if number == self._both:
+            address = self.places[CONTROLLERS[0]]
+            roles = {
+                "process.roles": "broker,controller",
+                "listeners": f"PLAINTEXT://{place},CONTROLLER://{address}",
+            }
+            return OurController(
+                number,
+                directory,
+                address=address,
+                cluster_id=CLUSTER_ID,
+                settings=_SETTINGS | roles,
+            )
         return OurBroker(
             number,
-            self.directory / f"broker-{number}",
+            directory,
             address=place,
             controllers=self.controllers_at,
             settings=_SETTINGS,

@@ -25,6 +25,7 @@ from compat import (
     administering,
     administering_both,
     answers,
+    both_roles,
     broker_settings,
     checkpoints,
     cleaning,
@@ -281,6 +282,12 @@ def check_controller_records(report: Report, tools: Tools, directory: Path) -> N
     controller_records.check(report, tools, directory / "controller-records")
 
 
+def check_both_roles(report: Report, tools: Tools, directory: Path) -> None:
+    """Check brokers of Kafka whose controller is one of our brokers too."""
+    report.section("Two brokers of Kafka, and one of Tailrace that is the controller too")
+    both_roles.check(report, tools, directory / "both-roles")
+
+
 PARTS: Mapping[str, Callable[[Report, Tools, Path], None]] = {
     "nodes": check_nodes,
     "clusters": check_clusters,
@@ -288,6 +295,7 @@ PARTS: Mapping[str, Callable[[Report, Tools, Path], None]] = {
     "cluster-commands": check_cluster_commands,
     "own-controller": check_own_controller,
     "controller-commands": check_controller_commands,
+    "both-roles": check_both_roles,
     "controller-records": check_controller_records,
     "migration": check_migration,
 }
