@@ -74,7 +74,7 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
                 elif broker_id not in partition.replicas:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 else:
-                    is_new = _is_lost(state, partition, broker_id)
+                    is_new = _begins_empty(state, partition, broker_id, now_in=directory.id)
                     wanted = Wanted(
                         directories={broker_id: directory.id},
                         emptied=broker_id if is_new else None,
@@ -110,13 +110,16 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
     return Decision(records, answer)
 
 
-def _is_lost(state: ControlState, partition: "PartitionRecord", broker_id: int) -> bool:
-    """Whether a broker no longer has the directory in which its replica was."""
+def _begins_empty(
+    state: ControlState, partition: "PartitionRecord", broker_id: int, *, now_in: UUID
+) -> bool:
+    """Whether a replica is in a new directory because its broker no longer has the one before."""
     own = dict(zip(partition.replicas, partition.directories, strict=False))
-    directory = own.get(broker_id, UNASSIGNED)
-    return directory == LOST or (
-        directory.int >= RESERVED_DIRECTORIES
-        and directory not in state.image.brokers[broker_id].log_dirs
+    before = own.get(broker_id, UNASSIGNED)
+    if before == now_in:
+        return False
+    return before == LOST or (
+        before.int >= RESERVED_DIRECTORIES and before not in state.image.brokers[broker_id].log_dirs
     )
 
 
