@@ -21,6 +21,7 @@ from tailrace.cluster.metadata.image import (
     MIN_INSYNC_REPLICAS,
     ConfigResource,
 )
+from tailrace.cluster.partition_change import CORDONS_SINCE
 from tailrace.cluster.topic_rules import InvalidTopicNameError, check_topic_name
 from tailrace.errors import ConfigError
 from tailrace.protocol.config_resources import (
@@ -43,8 +44,10 @@ from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
+from tailrace.storage.config import usable_configs
 
 _OF_LISTS: Final = (ConfigOperation.APPEND, ConfigOperation.SUBTRACT)
+_CORDONED: Final = "cordoned.log.dirs"
 _VALUE_CHARACTERS_MAX: Final = 32_767
 """Kafka's limit of a value, so that appending to a list ends somewhere."""
 
@@ -163,6 +166,13 @@ def _alteration(state: ControlState, wanted: _Alteration) -> list[RecordToWrite]
     gone = [name for name in current if name not in planned]
     names = list(dict.fromkeys([*(each.name for each in changes), *gone]))
     _check_insync_min(state, owner, names, planned=planned)
+    if owner.type == BROKER_RESOURCE and _CORDONED in names:
+        level = state.image.metadata_version
+        if level < CORDONS_SINCE:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                f"{_CORDONED} needs metadata.version {CORDONS_SINCE}, and the cluster has {level}.",
+            )
     return [*config_records(state, owner, names, planned=planned)]
 
 
@@ -180,7 +190,13 @@ def _planned(
                 ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
             )
         check_topic_name(owner.name)
-        return plan_configs(kept, changes, state.default_configs)
+        # Another release may have left what is unknown here: it stays, and hinders no change.
+        known = usable_configs(kept)
+        decided = {*known, *(each.name for each in changes)}
+        return {
+            **{name: value for name, value in kept.items() if name not in decided},
+            **plan_configs(known, changes, state.default_configs),
+        }
     if owner.type == ResourceType.BROKER:
         _check_broker(state, owner.name)
     rules = state.rules.get(ResourceType(owner.type))
