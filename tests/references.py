@@ -235,8 +235,8 @@ def conformance() -> str:
         "and of the coordinators of groups and transactions check, by the name of the upstream "
         "test method, and the test of ours that claims the same. Scenarios of share groups and "
         "streams groups are left out; those of coordinators and partitions are Kafka 4.3.1's. "
-        "`never` says why a scenario has no counterpart here, `not yet` what it waits for: "
-        "most of those of a partition wait for a second replica. `make docs` writes this page from "
+        "`never` says why a scenario has no counterpart here, `not yet` what it waits for. "
+        "`make docs` writes this page from "
         "`tests/conformance`; `tests/test_conformance.py` checks that every test named "
         "exists.\n\n" + "\n".join(scenarios.document(scenarios.CONFORMANCE)) + "\n"
     )

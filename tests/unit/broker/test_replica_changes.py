@@ -103,3 +103,33 @@ def test_topics_that_cannot_differ_are_not_compared() -> None:
     newer = after(FIRST, change, RemoveTopicRecord(topic_id=B))
     changes = replica_changes(FIRST, newer, node_id=ME, topics=[A])
     assert (changes.removed, names(changes.followed)) == ([], [TopicPartition("a", 0)])
+
+
+def test_the_changes_of_reassignments() -> None:
+    """A replica comes, goes, leads or follows, and was whatever it was before."""
+    image = after(
+        MetadataImage(),
+        *topic(
+            A, "a", ([2, 1], 2), ([1, 2], 1), ([2, 1], 2), ([1, 2], 1), ([2, 3], 2), ([2, 3], 2)
+        ),
+    )
+    away, here = {"replicas": (2, 3), "isr": (2, 3)}, {"replicas": (2, 1), "isr": (2, 1)}
+    wanted = (
+        {"leader": ME},
+        {"leader": 2},
+        away,
+        {"leader": 2, **away},
+        {"leader": ME, **here},
+        here,
+    )
+    moved = after(
+        image,
+        *(
+            PartitionChangeRecord(topic_id=A, partition_id=number, **fields)  # type: ignore[arg-type]
+            for number, fields in enumerate(wanted)
+        ),
+    )
+    changes = replica_changes(image, moved, node_id=ME)
+    assert names(changes.led) == [TopicPartition("a", 0), TopicPartition("a", 4)]
+    assert names(changes.followed) == [TopicPartition("a", 1), TopicPartition("a", 5)]
+    assert changes.removed == [TopicPartition("a", 2), TopicPartition("a", 3)]

@@ -612,7 +612,7 @@ def test_a_directory_fails() -> None:
 
 
 def test_producer_ids_never_repeat() -> None:
-    """ProducerIdControlManagerTest: blocks of 1000; the last that fit 63 bits, and then none."""
+    """Blocks of 1000, one after the other; a snapshot continues where the log was."""
     cluster = Controlled()
     cluster.serve(0)
     request = AllocateProducerIdsRequest(broker_id=0, broker_epoch=cluster.epoch(0))
