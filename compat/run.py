@@ -165,9 +165,6 @@ def check_nodes(report: Report, tools: Tools, directory: Path) -> None:
     limits.check(report, java, jars, directory)
     listeners.check(report, java, jars, directory)
     coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
-    report.section("Our controller's rules, against Kafka's classes and with Kafka's brokers")
-    partition_changes.check(report, java, jars, directory)
-    our_controller.check(report, java, jars, directory)
     report.section("Requests of transactional producers in every state, to both brokers")
     transaction_answers.check(report, Kafka(java, jars, directory / "transaction-answers"))
     report.section("Groups and transactions of one directory, served by both in turn")
@@ -230,6 +227,13 @@ def check_nodes(report: Report, tools: Tools, directory: Path) -> None:
     upstream.check(report, Kafka(java, jars, directory / "suites"), suites, directory)
 
 
+def check_rules(report: Report, tools: Tools, directory: Path) -> None:
+    """Check the decisions of our controller."""
+    report.section("Our controller's rules, against Kafka's classes and with Kafka's brokers")
+    partition_changes.check(report, tools.java, tools.jars, directory)
+    our_controller.check(report, tools.java, tools.jars, directory)
+
+
 _CLUSTERS = {
     "Three brokers of Tailrace and three controllers of Kafka": (),
     "Two brokers of Tailrace, one of Kafka and three controllers of Kafka": (2,),
@@ -290,6 +294,7 @@ def check_both_roles(report: Report, tools: Tools, directory: Path) -> None:
 
 PARTS: Mapping[str, Callable[[Report, Tools, Path], None]] = {
     "nodes": check_nodes,
+    "rules": check_rules,
     "clusters": check_clusters,
     "cluster-clients": check_cluster_clients,
     "cluster-commands": check_cluster_commands,
