@@ -368,7 +368,7 @@ def _is_fault_of_kafka(
     if key is ApiKey.ASSIGN_REPLICAS_TO_DIRS and len(made) > 1:
         return True
     # It may elect a last leader that has come back with an empty disk, which ours forgets.
-    if key is ApiKey.ASSIGN_REPLICAS_TO_DIRS and ours:
+    if key is ApiKey.ASSIGN_REPLICAS_TO_DIRS and made:
         _, record = decode_data(bytes.fromhex(ours[0]))
         return isinstance(record, PartitionChangeRecord) and record.last_known_elr == ()
     # It takes the word of a leader that has recovered for one that it elects uncleanly.
