@@ -33,9 +33,10 @@ class _Moved(NamedTuple):
 
     @property
     def is_clean(self) -> bool:
-        """Whether the new leader has all records that were acknowledged."""
+        """Whether no other replica can have acknowledged records that the new leader lacks."""
         eligible = self.before.eligible_leader_replicas or ()
-        return self.after.leader in (*self.before.isr, *eligible)
+        is_alone = self.after.replicas == (self.after.leader,)
+        return is_alone or self.after.leader in (*self.before.isr, *eligible)
 
 
 def log_changes(before: MetadataImage, after: MetadataImage, change: ImageChange) -> None:
