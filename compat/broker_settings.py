@@ -32,7 +32,7 @@ OURS_ALONE = frozenset({
     "group.consumer.regex.refresh.interval.ms", "log.initial.task.delay.ms",
     "min.incremental.fetch.session.eviction.ms", "producer.id.expiration.check.interval.ms",
     "replica.alter.log.dirs.io.max.bytes.per.second", "tailrace.decompressed.batch.bytes.max",
-    "tailrace.durability",
+    "tailrace.durability", "unclean.leader.election.interval.ms",
 })  # fmt: skip
 """Settings that Kafka has under no name, or does not show."""
 OTHER_DEFAULTS = frozenset({
