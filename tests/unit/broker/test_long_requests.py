@@ -118,12 +118,21 @@ async def ask_watched(
     response: type[M],
     *,
     version: int | None = None,
+    tries: int = 1,
 ) -> M:
-    """The answer to a request, which the broker's loop spends no more than its budget on."""
-    with Watchdog(outside) as watchdog:
-        answer = await peer.ask(key, request, response, version=version)
-    # The peer encodes and decodes on the same loop.
-    assert [each for each in watchdog.findings if not each.startswith("test_")] == []
+    """The answer to a request, which the broker's loop spends no more than its budget on.
+
+    What is too long by itself is so in each try; a busy machine makes one long.
+    """
+    while True:
+        with Watchdog(outside) as watchdog:
+            answer = await peer.ask(key, request, response, version=version)
+        # The peer encodes and decodes on the same loop.
+        findings = [each for each in watchdog.findings if not each.startswith("test_")]
+        tries -= 1
+        if not findings or not tries:
+            break
+    assert findings == []
     return answer
 
 
@@ -330,7 +339,7 @@ async def test_what_comes_before_and_behind_the_work_is_in_slices_too(
         version = 9 if key is ApiKey.METADATA else api.last_version
         frame = encode_request(api, request_, version=version, correlation_id=1, client_id=None)
         decode_request(RequestHeader(key, version, 1, None), memoryview(frame), 15)
-        await ask_watched(outside, peer, key, request_, response, version=version)
+        await ask_watched(outside, peer, key, request_, response, version=version, tries=5)
 
 
 async def test_a_topic_of_many_partitions_is_deleted_in_slices(outside: Outside) -> None:
