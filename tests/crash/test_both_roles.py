@@ -5,16 +5,14 @@ both roles. What was answered is there at the next start: topics, and records on
 """
 
 import asyncio
-import copy
-from collections.abc import Collection
 from typing import Final
 
 from tailrace.broker.broker import RunningBroker
 from tailrace.broker.config import broker_config
 from tailrace.broker.start import start_broker
 from tailrace.model import TopicPartition
-from tailrace.testing import MemoryFiles, Outside, virtual_runtime
-from tests.crash.workloads import crash_all_ways
+from tailrace.testing import Outside, virtual_runtime
+from tests.crash.workloads import crashes_of
 from tests.steps import Steps
 from tests.unit.broker.brokers import batch, connect, create_topic, produce
 from tests.unit.storage.builders import values
@@ -86,29 +84,11 @@ async def check(outside: Outside, told: Told) -> None:
     await broker.stop()
 
 
-def crashes(stop_at: Collection[int]) -> tuple[range, list[tuple[MemoryFiles, Told]]]:
-    """The operations of the work, and the disks that crashes at some of them leave."""
-    with virtual_runtime() as outside:
-        files, told = outside.files, Told()
-        found: dict[object, tuple[MemoryFiles, Told]] = {}
-
-        def look(_operation: str, _path: str) -> None:
-            number = len(files.operations) - 1
-            if number in stop_at:
-                for _, disk in crash_all_ways(files, seed=number):
-                    key = hash(disk.state()), repr(told)
-                    found.setdefault(key, (disk, copy.deepcopy(told)))
-
-        files.on_call = look
-        outside.run(work(outside, told))
-        return range(len(files.operations)), [*found.values()]
-
-
 def test_a_crash_at_any_operation_loses_nothing_that_was_answered(steps: Steps) -> None:
     """Alone, as the first node of a cluster, and while it turns from the one into the other."""
-    operations, _ = crashes(())
+    operations, _ = crashes_of(work, Told(), ())
     assert len(operations) > 200
-    _, found = crashes({*steps(operations)})
+    _, found = crashes_of(work, Told(), {*steps(operations)})
     for disk, told in found:
         # Another seed: ids of topics must not come again.
         with virtual_runtime(files=disk, seed=1) as outside:

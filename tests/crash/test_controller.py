@@ -4,8 +4,6 @@ The controller writes records for each registration, topic, user and quota. What
 and what a broker that follows its log has seen, is there in the next epoch of the next start.
 """
 
-import copy
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -42,7 +40,7 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tailrace.testing import MemoryFiles, Outside, Peer, virtual_runtime
-from tests.crash.workloads import crash_all_ways
+from tests.crash.workloads import crash_all_ways, crashes_of
 from tests.steps import Steps
 
 PORT = 19_093
@@ -199,29 +197,11 @@ async def check(outside: Outside, told: Told) -> None:
     await controller.stop()
 
 
-def crashes(stop_at: Collection[int]) -> tuple[range, list[tuple[MemoryFiles, Told]]]:
-    """The operations of the work, and the disks that crashes at some of them leave."""
-    with virtual_runtime() as outside:
-        files, told = outside.files, Told()
-        found: dict[object, tuple[MemoryFiles, Told]] = {}
-
-        def look(_operation: str, _path: str) -> None:
-            number = len(files.operations) - 1
-            if number in stop_at:
-                for _, disk in crash_all_ways(files, seed=number):
-                    key = hash(disk.state()), repr(told)
-                    found.setdefault(key, (disk, copy.deepcopy(told)))
-
-        files.on_call = look
-        outside.run(work(outside, told))
-        return range(len(files.operations)), [*found.values()]
-
-
 def test_a_crash_at_any_operation_loses_no_decision(steps: Steps) -> None:
     """Registrations, topics, users and quotas that were answered are there at the next start."""
-    operations, _ = crashes(())
+    operations, _ = crashes_of(work, Told(), ())
     assert len(operations) > 150
-    _, found = crashes({*steps(operations)})
+    _, found = crashes_of(work, Told(), {*steps(operations)})
     for disk, told in found:
         # Another seed: ids of topics must not come again.
         with virtual_runtime(files=disk, seed=1) as outside:
@@ -230,7 +210,7 @@ def test_a_crash_at_any_operation_loses_no_decision(steps: Steps) -> None:
 
 def test_a_crash_of_the_start_after_a_crash_ends_well(steps: Steps) -> None:
     """A start that repairs may die too, wherever it is."""
-    _, found = crashes({120})
+    _, found = crashes_of(work, Told(), {120})
     disk, told = found[0]
     with virtual_runtime(files=disk.crash(keep_unsynced=True), seed=1) as outside:
         outside.run(check(outside, told))

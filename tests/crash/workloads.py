@@ -1,11 +1,12 @@
 """Scripted work on a directory of logs, and the oracle that says what a crash may leave of it."""
 
 import contextlib
+import copy
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tailrace.model import AppendOrigin, LeaderEpoch, ProducerId, TopicPartition
 from tailrace.records.batch import Batch, stamp
@@ -22,8 +23,10 @@ from tailrace.storage.index.sparse import WAITING_ENTRIES_MAX
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.shrink import delete_old_segments, raise_log_start, truncate_to
-from tailrace.testing import MemoryFiles, ProcessKilledError
+from tailrace.testing import MemoryFiles, Outside, ProcessKilledError, virtual_runtime
 from tests.unit.storage.builders import NOW, SetClock, batch
+
+T = TypeVar("T")
 
 ONE = TopicPartition("flights", 0)
 TWO = TopicPartition("planes", 1)
@@ -444,6 +447,29 @@ def crash_all_ways(files: MemoryFiles, seed: int) -> list[tuple[bool, MemoryFile
     for is_kill, disk in crash_five_ways(files, seed):
         found.setdefault(disk.state(), (is_kill, disk))
     return list(found.values())
+
+
+def crashes_of(
+    work: Callable[[Outside, T], Coroutine[Any, Any, None]], told: T, stop_at: Collection[int]
+) -> tuple[range, list[tuple[MemoryFiles, T]]]:
+    """The operations of a work, and what crashes at some of them leave: disks, with what was told.
+
+    The work notes in `told` what was answered.
+    """
+    with virtual_runtime() as outside:
+        files = outside.files
+        found: dict[object, tuple[MemoryFiles, T]] = {}
+
+        def look(_operation: str, _path: str) -> None:
+            number = len(files.operations) - 1
+            if number in stop_at:
+                for _, disk in crash_all_ways(files, seed=number):
+                    key = hash(disk.state()), repr(told)
+                    found.setdefault(key, (disk, copy.deepcopy(told)))
+
+        files.on_call = look
+        outside.run(work(outside, told))
+        return range(len(files.operations)), [*found.values()]
 
 
 def crash_five_ways(files: MemoryFiles, seed: int) -> list[tuple[bool, MemoryFiles]]:
