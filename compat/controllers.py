@@ -35,6 +35,7 @@ from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID, Message, Records
 from tailrace.protocol.frames import (
+    Caller,
     decode_response,
     encode_request,
     encode_response,
@@ -166,15 +167,15 @@ class _Broker:
         frame = encode_request(
             api, request, version=api.last_version, correlation_id=1, client_id="compat"
         )
-        found = self.forwarding.wrap(_own)(memoryview(frame)[4:], "127.0.0.1:1", None)
+        found = self.forwarding.wrap(_own)(memoryview(frame)[4:], Caller("127.0.0.1:1"), None)
         buffers = found if isinstance(found, list) else await found
         data = b"".join(cast("list[bytes]", buffers))
         return decode_response(api, api.last_version, memoryview(data)[4:])
 
 
-def _own(frame: memoryview, peer: str, _: object) -> list[Records]:
+def _own(frame: memoryview, caller: Caller, _: object) -> list[Records]:
     """This broker's own answer to ApiVersions; nothing else comes here."""
-    header, _position = read_request_header(frame, peer=peer)
+    header, _position = read_request_header(frame, caller=caller)
     versions = tuple(
         ApiVersion(api_key=key, min_version=api.first_version, max_version=api.last_version)
         for key, api in APIS.items()

@@ -35,6 +35,22 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class Principal(NamedTuple):
+    """A user or another name that rules of access give rights to: in Kafka's text, `User:alice`."""
+
+    type: str
+    name: str
+    is_by_token: bool = False
+    """Whether it has logged in with a delegation token."""
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+"""A client that has not logged in, by Kafka's name."""
+
+
 class Codec(IntEnum):
     """Compression of the records of one batch; the number is bits 0 to 2 of its attributes."""
 

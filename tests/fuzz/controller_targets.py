@@ -8,9 +8,9 @@ from uuid import UUID
 
 from tailrace.broker.config import broker_config
 from tailrace.broker.controller.start import start_controller
-from tailrace.broker.kraft.forwarding import ANONYMOUS
-from tailrace.model import METADATA_TOPIC
+from tailrace.model import ANONYMOUS, METADATA_TOPIC
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, ApiKey
+from tailrace.protocol.envelopes import principal_bytes
 from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import SIZE_BYTES, encode_request
 from tailrace.protocol.messages import (
@@ -34,6 +34,7 @@ from tailrace.testing import Outside, Peer, virtual_runtime
 from tests.fuzz.engine import FuzzTarget
 
 PORT = 19_093
+PRINCIPAL = principal_bytes(ANONYMOUS)
 SETTINGS = {
     "process.roles": "controller",
     "node.id": "100",
@@ -137,7 +138,7 @@ _SEEDS = (
         ApiKey.ENVELOPE,
         envelope.EnvelopeRequest(
             request_data=_CREATED[SIZE_BYTES:],
-            request_principal=ANONYMOUS,
+            request_principal=PRINCIPAL,
             client_host_address=bytes(4),
         ),
     ),

@@ -34,8 +34,7 @@ bytes each."""
 def client_of(header: RequestHeader) -> Client:
     """The client that has sent a request."""
     # Without the port, which changes with each connection of the client.
-    host = header.peer.rpartition(":")[0]
-    return Client(header.client_id or "", host, header.api_version)
+    return Client(header.client_id or "", header.caller.host, header.api_version)
 
 
 async def decide(

@@ -18,8 +18,9 @@ request for all topics.
 from collections.abc import Mapping
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
+from tailrace.model import ANONYMOUS, Principal
 from tailrace.protocol import codec
 from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
@@ -55,6 +56,26 @@ _RESPONSE_HEAD = Struct(">ii")
 _ERROR_CODE = Struct(">h")
 
 
+class Caller(NamedTuple):
+    """The client at the other end of a connection."""
+
+    peer: str = ""
+    """Its address and port."""
+    principal: Principal = ANONYMOUS
+    """Its name by its login or its certificate."""
+    listener: str = ""
+    """The name of the listener to which it has connected."""
+
+    @property
+    def host(self) -> str:
+        """Its address without the port."""
+        return self.peer.rpartition(":")[0]
+
+
+NOBODY: Final = Caller()
+"""The caller of a request that came from no connection."""
+
+
 class RequestHeader(NamedTuple):
     """The header of a request; its `api_key` and `api_version` may not be served."""
 
@@ -62,8 +83,8 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
-    peer: str = ""
-    """Address and port that it came from."""
+    caller: Caller = NOBODY
+    """The client that has sent it."""
 
     @property
     def api(self) -> Api | None:
@@ -87,11 +108,11 @@ def check_size(size: int, *, limit: int) -> None:
 
 
 def read_request_header(
-    frame: memoryview, *, apis: Mapping[int, Api] = APIS, peer: str = ""
+    frame: memoryview, *, apis: Mapping[int, Api] = APIS, caller: Caller = NOBODY
 ) -> tuple[RequestHeader, int]:
     """The header of a request frame without its size, and the position of the body.
 
-    `peer` is the address and port that it came from. A key or version that is not in `apis` is no
+    `caller` is the client that has sent it. A key or version that is not in `apis` is no
     error, so that the caller can answer it. The position is meaningless then, because that
     version's header may be longer.
 
@@ -123,7 +144,7 @@ def read_request_header(
     api = apis.get(key)
     if api is not None and api.is_served(version) and api.is_flexible(version):
         position = _skip_tags(frame, position)
-    return RequestHeader(key, version, correlation_id, client_id, peer), position
+    return RequestHeader(key, version, correlation_id, client_id, caller), position
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:

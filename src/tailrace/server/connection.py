@@ -25,6 +25,7 @@ from tailrace.errors import TailraceError
 from tailrace.protocol.answers import CloseConnectionError, Deferred
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
+from tailrace.protocol.frames import Caller
 from tailrace.runtime.network import AcceptedSocket
 from tailrace.runtime.slices import SLICE_S
 from tailrace.server.dispatch import ConnectionRepeats, RequestAnswers
@@ -56,6 +57,7 @@ class Connection:
         socket: AcceptedSocket,
         answers: RequestAnswers,
         *,
+        listener: str,
         sending: ResponseSender,
         frame_bytes_max: int,
         memory: RequestMemory,
@@ -65,6 +67,7 @@ class Connection:
     ) -> None:
         """`on_lost` has to close the connection, now or in a later turn of the loop."""
         self._socket = socket
+        self._caller = Caller(socket.peer, listener=listener)
         self._dispatch = answers.dispatch
         self._repeats = ConnectionRepeats(answers.open_repeats)
         self._sending = sending
@@ -279,7 +282,7 @@ class Connection:
                 frame = self.requests.next_frame()
                 if frame is None:
                     break
-                answer = self._dispatch(frame, self._socket.peer, self._repeats)
+                answer = self._dispatch(frame, self._caller, self._repeats)
             except Exception as error:  # noqa: BLE001 - as in _guard
                 self._fail_in_turn(error)
                 break

@@ -35,6 +35,8 @@ from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import TooManyPartsError
 from tailrace.protocol.fields import Message, Records
 from tailrace.protocol.frames import (
+    NOBODY,
+    Caller,
     RequestHeader,
     decode_request,
     read_request_header,
@@ -88,9 +90,9 @@ class ConnectionRepeats:
 
 
 Dispatch = Callable[
-    [memoryview, str, ConnectionRepeats | None], list[Records] | Awaitable[list[Records]]
+    [memoryview, Caller, ConnectionRepeats | None], list[Records] | Awaitable[list[Records]]
 ]
-"""Gives the response to a frame of a peer, as `Dispatcher.dispatch` does."""
+"""Gives the response to a frame of a client, as `Dispatcher.dispatch` does."""
 
 
 class RequestAnswers(NamedTuple):
@@ -133,9 +135,9 @@ class Dispatcher:
         return other
 
     def dispatch(
-        self, frame: memoryview, peer: str = "", repeats: ConnectionRepeats | None = None
+        self, frame: memoryview, caller: Caller = NOBODY, repeats: ConnectionRepeats | None = None
     ) -> list[Records] | Awaitable[list[Records]]:
-        """The response to a frame of `peer`, now or later; an empty list means no response.
+        """The response to a frame of `caller`, now or later; an empty list means no response.
 
         A `Deferred` where the next request may begin before. `repeats` are those of the connection,
         which remember a request that is answered at once.
@@ -145,7 +147,7 @@ class Dispatcher:
             UnservedRequestError: the API or the version is not served.
             CloseConnectionError: the handler closes the connection.
         """
-        header, position = read_request_header(frame, apis=self._apis, peer=peer)
+        header, position = read_request_header(frame, apis=self._apis, caller=caller)
         api = self._apis.get(header.api_key)
         if api is None or not api.is_served(header.api_version):
             # A newer client asks in a version that is not known here, and has to learn those that

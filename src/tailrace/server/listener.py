@@ -233,6 +233,7 @@ class Server:
         connection = Connection(
             socket,
             port.answers,
+            listener=port.name,
             sending=self._sending,
             frame_bytes_max=self._frame_bytes_max,
             memory=self._memory,

@@ -21,7 +21,7 @@ from tailrace.model import TopicPartition
 from tailrace.protocol.apis import api_of
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Buffer, Message
-from tailrace.protocol.frames import decode_response, encode_request
+from tailrace.protocol.frames import NOBODY, decode_response, encode_request
 from tailrace.replication.partition import Partition
 from tailrace.runtime.loop_thread import LoopThread
 from tailrace.runtime.system import system_runtime
@@ -54,7 +54,7 @@ async def ask(
     frame = bytearray(
         encode_request(api, request, version=version, correlation_id=0, client_id=None)
     )
-    found = dispatch(memoryview(frame)[4:], "test", None)
+    found = dispatch(memoryview(frame)[4:], NOBODY, None)
     buffers = await found if isinstance(found, Awaitable) else found
     data = b"".join(cast("list[Buffer]", buffers))
     answer = decode_response(api, version, memoryview(data)[4:])

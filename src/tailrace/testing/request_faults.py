@@ -26,6 +26,7 @@ from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError
 from tailrace.protocol.fields import Buffer, Message, Records
 from tailrace.protocol.frames import (
+    Caller,
     RequestHeader,
     decode_request,
     decode_response,
@@ -209,14 +210,14 @@ class RequestFaults:
         """A function that answers as `dispatch` does, with the faults."""
 
         def answer(
-            frame: memoryview, peer: str, repeats: ConnectionRepeats | None
+            frame: memoryview, caller: Caller, repeats: ConnectionRepeats | None
         ) -> list[Records] | Awaitable[list[Records]]:
             if not self._faults:
-                return dispatch(frame, peer, repeats)
-            header, position = read_request_header(frame, peer=peer)
+                return dispatch(frame, caller, repeats)
+            header, position = read_request_header(frame, caller=caller)
             met = self._meet(header, frame, position)
             if met.action is None and not met.delays:
-                return dispatch(frame, peer, repeats)
+                return dispatch(frame, caller, repeats)
             return _disturb(dispatch, frame, header=header, met=met)
 
         return answer
@@ -312,7 +313,7 @@ async def _disturb(
                 # A producer with acks=0 wants no answer; Kafka tells it of an error in this way.
                 raise CloseConnectionError(f"{_name(header)} met a fault: {code.name} with acks=0")
             return _encode(header, met.refusal)
-    answer = dispatch(frame, header.peer, None)
+    answer = dispatch(frame, header.caller, None)
     buffers = await answer if isinstance(answer, Awaitable) else answer
     match met.action:
         case Drop():

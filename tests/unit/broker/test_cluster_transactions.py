@@ -10,6 +10,7 @@ from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Records
+from tailrace.protocol.frames import Caller
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tailrace.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -202,18 +203,18 @@ async def test_a_partition_that_is_led_only_after_the_question_is_sent_again(
 def delayed(outside: Outside, api: ApiKey, seconds: float, dispatch: Dispatch) -> Dispatch:
     """A dispatch that is slow with the requests of one API."""
 
-    async def later(frame: memoryview, peer: str) -> list[Records]:
+    async def later(frame: memoryview, caller: Caller) -> list[Records]:
         await outside.pass_time(seconds)
-        found = dispatch(frame, peer, None)
+        found = dispatch(frame, caller, None)
         return found if isinstance(found, list) else await found
 
     def answer(
-        frame: memoryview, peer: str, repeats: ConnectionRepeats | None
+        frame: memoryview, caller: Caller, repeats: ConnectionRepeats | None
     ) -> list[Records] | Awaitable[list[Records]]:
         if int.from_bytes(frame[:2], "big") != api:
-            return dispatch(frame, peer, repeats)
+            return dispatch(frame, caller, repeats)
         # A copy, since the frame's memory belongs to the connection.
-        return later(memoryview(bytes(frame)), peer)
+        return later(memoryview(bytes(frame)), caller)
 
     return answer
 

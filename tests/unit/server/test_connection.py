@@ -11,6 +11,7 @@ from tailrace.broker.start import start_broker
 from tailrace.protocol.answers import Deferred
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
+from tailrace.protocol.frames import Caller
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tailrace.runtime.files import Buffer, FileSlice
 from tailrace.runtime.slices import Slices
@@ -119,6 +120,7 @@ def test_a_long_answer_leaves_turns_to_other_callbacks() -> None:
         connection = Connection(
             socket,
             RequestAnswers(lambda *_: [LongSlice(size)]),
+            listener="PLAINTEXT",
             sending=ResponseSender(_from_device),
             frame_bytes_max=1000,
             memory=RequestMemory(1000),
@@ -152,10 +154,10 @@ async def test_a_request_whose_handler_is_cancelled_ends_its_connection(
 
     def around(dispatch: Dispatch) -> Dispatch:
         def answer(
-            frame: memoryview, peer: str, repeats: ConnectionRepeats | None
+            frame: memoryview, caller: Caller, repeats: ConnectionRepeats | None
         ) -> list[Records] | Awaitable[list[Records]]:
             if abandoned:
-                return dispatch(frame, peer, repeats)
+                return dispatch(frame, caller, repeats)
             waiting: asyncio.Future[list[Records]] = asyncio.get_running_loop().create_future()
             abandoned.append(waiting)
             return Deferred([waiting], waiting.result, end=lambda: None) if is_deferred else waiting

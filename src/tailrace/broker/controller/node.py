@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.controller.config_rules import config_rules
 from tailrace.broker.controller.described import DescribedNode, described_node
-from tailrace.broker.controller.envelope import fault_of
 from tailrace.broker.controller.log_answers import (
     Quorum,
     SeenObserver,
@@ -73,6 +72,7 @@ from tailrace.handlers.security import (
 )
 from tailrace.protocol.answers import Answer, CloseConnectionError, Handled, Handler
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, Api, ApiKey
+from tailrace.protocol.envelopes import InvalidAddressError, client_of
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
 from tailrace.protocol.fields import NO_UUID, Message, Records
 from tailrace.protocol.frames import SIZE_BYTES, RequestHeader, read_request_header
@@ -759,19 +759,22 @@ class ControllerNode:
         return refusal(SERVED[header.api_key], request, code, message=message)
 
     async def _envelope(self, header: RequestHeader, request: EnvelopeRequest) -> Answer:
-        code = fault_of(request)
-        if code:
-            return EnvelopeResponse(error_code=code)
+        try:
+            client = client_of(request, header.caller)
+        except MalformedMessageError:
+            return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+        except InvalidAddressError:
+            return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
         # A copy: the request may wait for the device, and the frame's memory is the connection's.
         frame = memoryview(bytes(request.request_data))
         try:
-            inner, _ = read_request_header(frame, apis=SERVED, peer=header.peer)
+            inner, _ = read_request_header(frame, apis=SERVED, caller=client)
             # An envelope in an envelope, and all that a broker answers itself.
             if inner.api_key not in FORWARDABLE:
                 return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
             if not self._is_active():
                 return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
-            found = self._forwarded(frame, header.peer)
+            found = self._forwarded(frame, client)
             buffers = await found if isinstance(found, Awaitable) else found
         except UnservedRequestError:
             return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

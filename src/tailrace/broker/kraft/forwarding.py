@@ -18,7 +18,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
-from ipaddress import ip_address
 from itertools import count
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -40,9 +39,12 @@ from tailrace.errors import TailraceError
 from tailrace.handlers.refusals import refusal
 from tailrace.protocol.answers import CloseConnectionError
 from tailrace.protocol.apis import APIS, ApiKey, api_of
+from tailrace.protocol.envelopes import address_bytes, principal_bytes
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message, Records
 from tailrace.protocol.frames import (
+    NOBODY,
+    Caller,
     RequestHeader,
     decode_request,
     decode_response,
@@ -56,7 +58,6 @@ from tailrace.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
-from tailrace.protocol.primitives import write_uvarint
 from tailrace.runtime.threads import Threads
 from tailrace.server.dispatch import ConnectionRepeats, Dispatch
 from tailrace.values import replace
@@ -92,33 +93,6 @@ _VERSIONS_VERSION: Final = 2
 _SIZE: Final = Struct(">i")
 _HEAD_BYTES: Final = 8
 """Size and correlation id of a response frame."""
-_LOOPBACK: Final = bytes((127, 0, 0, 1))
-
-
-def principal_bytes(name: str, kind: str = "User") -> bytes:
-    """A principal as Kafka's default builder writes it (DefaultPrincipalData v0)."""
-    out = bytearray(b"\0\0")
-    for text in (kind, name):
-        data = text.encode()
-        # Compact strings have their length plus one in front.
-        write_uvarint(out, len(data) + 1)
-        out += data
-    # Not authenticated by a token, and no tags.
-    return bytes(out + b"\0\0")
-
-
-ANONYMOUS: Final = principal_bytes("ANONYMOUS")
-"""The principal of a connection without a login."""
-
-
-def address_bytes(peer: str) -> bytes:
-    """The IP address of a peer HOST:PORT, 4 or 16 bytes, for the rules of the controllers' ACLs."""
-    host = peer.rpartition(":")[0].strip("[]")
-    try:
-        return ip_address(host).packed
-    except ValueError:
-        # Not of a socket, but of this process.
-        return _LOOPBACK
 
 
 class _Received(NamedTuple):
@@ -178,29 +152,29 @@ class Forwarding:
         """`dispatch`, but for the requests that a controller answers."""
 
         def answer(
-            frame: memoryview, peer: str = "", repeats: ConnectionRepeats | None = None
+            frame: memoryview, caller: Caller = NOBODY, repeats: ConnectionRepeats | None = None
         ) -> list[Records] | Awaitable[list[Records]]:
             # Before all else, since each Produce and Fetch comes here too.
             key = int.from_bytes(frame[:2], "big")
             if key not in _WRAPPED:
-                return dispatch(frame, peer, repeats)
+                return dispatch(frame, caller, repeats)
             if key == ApiKey.API_VERSIONS:
-                found = dispatch(frame, peer, repeats)
+                found = dispatch(frame, caller, repeats)
                 assert isinstance(found, list), "ApiVersions is answered at once"
                 return self._without_missing(found, frame)
-            header, position = read_request_header(frame, peer=peer)
+            header, position = read_request_header(frame, caller=caller)
             if header.api is None:
-                return dispatch(frame, peer, repeats)  # It refuses that.
+                return dispatch(frame, caller, repeats)  # It refuses that.
             # A copy, since the frame's memory belongs to the connection.
             received = _Received(header, bytes(frame), position)
             return self._alter(dispatch, received) if key in ALTERING else self._forward(received)
 
         return answer
 
-    async def ask(self, request: Message, answer: type[M], *, peer: str = "") -> M:
+    async def ask(self, request: Message, answer: type[M], *, caller: Caller = NOBODY) -> M:
         """The controller's answer to a request that this broker makes for a client.
 
-        That is how a Metadata request creates a topic. `peer` is the client's address and port.
+        That is how a Metadata request creates a topic. `caller` is the client's.
 
         Raises:
             NoControllerError, ForwardRefusedError, UnsupportedBrokerError, AuthenticationError: as
@@ -213,7 +187,7 @@ class Forwarding:
             api, request, version=version, correlation_id=next(self._numbers), client_id=None
         )
         found = decode_response(
-            api, version, memoryview(await self._sent(frame[_SIZE.size :], peer))
+            api, version, memoryview(await self._sent(frame[_SIZE.size :], caller))
         )
         assert isinstance(found, answer), "the class is that of the API"
         return found
@@ -222,7 +196,7 @@ class Forwarding:
 
     async def _forward(self, received: _Received) -> list[Records]:
         try:
-            answer = await self._sent(received.frame, received.header.peer)
+            answer = await self._sent(received.frame, received.header.caller)
         except (ForwardRefusedError, NoControllerError, UnsupportedBrokerError,
                 AuthenticationError) as error:  # fmt: skip
             code = _code_for_client(error, received.header)
@@ -230,9 +204,11 @@ class Forwarding:
             return await self._threads.run(partial(_refused, received, code))
         return [_SIZE.pack(len(answer)), answer]
 
-    async def _sent(self, frame: bytes, peer: str) -> bytes:
+    async def _sent(self, frame: bytes, caller: Caller) -> bytes:
         return await self._channel.forward(
-            frame, principal=ANONYMOUS, client_address=address_bytes(peer)
+            frame,
+            principal=principal_bytes(caller.principal),
+            client_address=address_bytes(caller.host),
         )
 
     # -- settings -----------------------------------------------------------------------------
@@ -247,7 +223,7 @@ class Forwarding:
             return await self._forward(received)
 
         async def here(part: AlterRequest) -> Sequence[Any]:
-            found = dispatch(memoryview(received.with_part(part).frame), header.peer, None)
+            found = dispatch(memoryview(received.with_part(part).frame), header.caller, None)
             return _results(header, found if isinstance(found, list) else await found)
 
         async def forward(part: AlterRequest) -> Sequence[Any]:
@@ -334,9 +310,9 @@ def _code_for_client(error: TailraceError, header: RequestHeader) -> ErrorCode:
     Raises:
         CloseConnectionError: the client has to ask for the versions again.
     """
-    title = ApiKey(header.api_key).title
+    title, peer = ApiKey(header.api_key).title, header.caller.peer
     if isinstance(error, NoControllerError):
-        logger.info("forwarding_timed_out api=%s peer=%s reason=%s", title, header.peer, error)
+        logger.info("forwarding_timed_out api=%s peer=%s reason=%s", title, peer, error)
         return ErrorCode.REQUEST_TIMED_OUT
     if isinstance(error, ForwardRefusedError) and error.code == ErrorCode.UNSUPPORTED_VERSION:
         raise CloseConnectionError(
@@ -344,7 +320,7 @@ def _code_for_client(error: TailraceError, header: RequestHeader) -> ErrorCode:
             "connect again, and is offered what the controller has"
         ) from error
     # An error of the envelope is not the client's: it says that this broker may not forward.
-    logger.warning("forwarding_failed api=%s peer=%s reason=%s", title, header.peer, error)
+    logger.warning("forwarding_failed api=%s peer=%s reason=%s", title, peer, error)
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 

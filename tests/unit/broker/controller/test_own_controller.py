@@ -6,13 +6,13 @@ import pytest
 
 from tailrace.broker.config import broker_config
 from tailrace.broker.controller.start import start_controller
-from tailrace.broker.kraft.forwarding import ANONYMOUS
 from tailrace.cluster.metadata.features import metadata_level
 from tailrace.errors import ConfigError, DirectoryError
-from tailrace.model import METADATA_TOPIC
+from tailrace.model import ANONYMOUS, METADATA_TOPIC
 from tailrace.offline.formatting import Formatted, Wanted, format_directories, levels_of
 from tailrace.offline.metadata_state import END, metadata_state
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, ApiKey
+from tailrace.protocol.envelopes import principal_bytes
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import SIZE_BYTES, encode_request
@@ -45,6 +45,7 @@ from tests.unit.broker.brokers import batch, produce, send_all
 from tests.unit.broker.controller.own_clusters import CONTROLLER, PORT, T_0, OwnCluster, own_cluster
 
 LOG = "data/__cluster_metadata-0"
+PRINCIPAL = principal_bytes(ANONYMOUS)
 QUORUM = DescribeQuorumRequest(
     topics=(TopicData(topic_name=METADATA_TOPIC, partitions=(PartitionData(partition_index=0),)),)
 )
@@ -60,7 +61,7 @@ def envelope(
     key: ApiKey,
     request: Message,
     *,
-    principal: bytes | None = ANONYMOUS,
+    principal: bytes | None = PRINCIPAL,
     address: bytes = bytes(4),
     version: int | None = None,
 ) -> EnvelopeRequest:
@@ -381,11 +382,11 @@ async def test_a_request_of_brokers_ends_the_connection(outside: Outside) -> Non
             ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE,
         ),
         (
-            envelope(ApiKey.CREATE_TOPICS, creation("t"), principal=ANONYMOUS[:-3]),
+            envelope(ApiKey.CREATE_TOPICS, creation("t"), principal=PRINCIPAL[:-3]),
             ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE,
         ),
         (
-            envelope(ApiKey.CREATE_TOPICS, creation("t"), principal=ANONYMOUS + b"\0"),
+            envelope(ApiKey.CREATE_TOPICS, creation("t"), principal=PRINCIPAL + b"\0"),
             ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE,
         ),
         (
@@ -404,7 +405,7 @@ async def test_a_request_of_brokers_ends_the_connection(outside: Outside) -> Non
         (
             EnvelopeRequest(
                 request_data=b"\0\x13\0\x63" + bytes(20),
-                request_principal=ANONYMOUS,
+                request_principal=PRINCIPAL,
                 client_host_address=bytes(4),
             ),
             ErrorCode.UNSUPPORTED_VERSION,
@@ -412,7 +413,7 @@ async def test_a_request_of_brokers_ends_the_connection(outside: Outside) -> Non
         (
             EnvelopeRequest(
                 request_data=b"\0\x13\0\x07\xff",
-                request_principal=ANONYMOUS,
+                request_principal=PRINCIPAL,
                 client_host_address=bytes(4),
             ),
             ErrorCode.INVALID_REQUEST,

@@ -7,14 +7,17 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.broker.kraft.forwarding import ANONYMOUS, FORWARDED, Forwarding, address_bytes
+from tailrace.broker.kraft.forwarding import FORWARDED, Forwarding
 from tailrace.client.config import ClientConfig
+from tailrace.model import ANONYMOUS
 from tailrace.protocol.answers import CloseConnectionError
 from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.config_resources import ResourceType
+from tailrace.protocol.envelopes import address_bytes, principal_bytes
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError
 from tailrace.protocol.fields import Message, Records
 from tailrace.protocol.frames import (
+    Caller,
     decode_request,
     decode_response,
     encode_request,
@@ -89,7 +92,7 @@ from tests.unit.broker.kraft.scripted import (
     refuse_logins,
 )
 
-PEER = "192.0.2.7:50000"
+CALLER = Caller("192.0.2.7:50000")
 LOGGER = int(ResourceType.BROKER_LOGGER)
 BROKER = int(ResourceType.BROKER)
 TOPIC = int(ResourceType.TOPIC)
@@ -172,7 +175,7 @@ class Scene:
     async def ask(self, request: Message, key: ApiKey, version: int | None = None) -> Any:
         """The answer to a client."""
         api = APIS[key]
-        found = self.dispatch(frame_of(request, api, version), PEER, None)
+        found = self.dispatch(frame_of(request, api, version), CALLER, None)
         return await read(found, api, api.last_version if version is None else version)
 
     def _envelope(self, envelope: EnvelopeRequest) -> Any:
@@ -190,8 +193,8 @@ class Scene:
         )
         return EnvelopeResponse(response_data=data[4:])
 
-    def _dispatch(self, frame: memoryview, peer: str, _: object) -> list[Records]:
-        header, position = read_request_header(frame, peer=peer)
+    def _dispatch(self, frame: memoryview, caller: Caller, _: object) -> list[Records]:
+        header, position = read_request_header(frame, caller=caller)
         request = None if header.api is None else decode_request(header, frame, position)
         self.local.append(request)
         return [
@@ -216,7 +219,7 @@ async def scene(outside: Outside, config: ClientConfig = CLIENT) -> AsyncIterato
 
 def test_the_principal_is_written_as_kafka_writes_it() -> None:
     """The bytes are those that Kafka 4.3.1 has sent."""
-    assert ANONYMOUS.hex() == "0000055573657" + "20a414e4f4e594d4f55530000"
+    assert principal_bytes(ANONYMOUS).hex() == "0000055573657" + "20a414e4f4e594d4f55530000"
 
 
 @pytest.mark.parametrize(
@@ -232,7 +235,7 @@ def test_the_principal_is_written_as_kafka_writes_it() -> None:
 )
 def test_a_client_s_address_is_that_of_its_connection(peer: str, expected: bytes) -> None:
     """The controllers' rules name addresses; Java reads 4 or 16 bytes."""
-    assert address_bytes(peer) == expected
+    assert address_bytes(Caller(peer).host) == expected
 
 
 async def test_a_forwarded_request_is_answered_by_the_controller(outside: Outside) -> None:
@@ -244,7 +247,7 @@ async def test_a_forwarded_request_is_answered_by_the_controller(outside: Outsid
         assert await on.ask(request, ApiKey.CREATE_TOPICS) == made
         (envelope,) = on.envelopes
         assert envelope.request_data == bytes(frame_of(request, APIS[ApiKey.CREATE_TOPICS]))
-        assert envelope.request_principal == ANONYMOUS
+        assert envelope.request_principal == principal_bytes(ANONYMOUS)
         assert envelope.client_host_address == bytes([192, 0, 2, 7])
         assert on.local == []
 
@@ -257,7 +260,7 @@ async def test_other_requests_are_the_broker_s_own(outside: Outside) -> None:
         assert on.local == [MetadataRequest()]
         for frame in (b"", b"\0", b"\0\3", b"\0\x13\0\1"):
             with pytest.raises(MalformedMessageError):
-                on.dispatch(memoryview(frame), PEER, None)
+                on.dispatch(memoryview(frame), CALLER, None)
         assert on.envelopes == []
 
 
@@ -350,7 +353,7 @@ async def test_a_malformed_request_ends_the_connection(outside: Outside) -> None
             error_code=ErrorCode.INVALID_REQUEST
         )
         frame = bytes(frame_of(REQUESTS[ApiKey.CREATE_TOPICS], APIS[ApiKey.CREATE_TOPICS]))
-        found = on.dispatch(memoryview(frame[:-9]), PEER, None)
+        found = on.dispatch(memoryview(frame[:-9]), CALLER, None)
         assert not isinstance(found, list)
         with pytest.raises(MalformedMessageError):
             await found
@@ -366,7 +369,7 @@ async def test_the_broker_asks_for_itself_as_for_a_client(outside: Outside) -> N
         on.controllers.answered(on.controller.node)
         await outside.pass_time(0.1)
         request = CreateTopicsRequest(topics=(CreatableTopic(name="t"),))
-        answer = await on.forwarding.ask(request, CreateTopicsResponse, peer=PEER)
+        answer = await on.forwarding.ask(request, CreateTopicsResponse, caller=CALLER)
         assert answer.topics[0].name == "t"
         (envelope,) = on.envelopes
         assert int.from_bytes(envelope.request_data[2:4], "big") == 4
@@ -430,7 +433,7 @@ async def test_a_newer_client_s_request_for_versions_is_cut_too(outside: Outside
         api = APIS[ApiKey.API_VERSIONS]
         frame = bytearray(frame_of(ApiVersionsRequest(), api, 4))
         frame[2:4] = b"\0\x63"
-        answer = await read(on.dispatch(memoryview(frame), PEER, None), api, 0)
+        answer = await read(on.dispatch(memoryview(frame), CALLER, None), api, 0)
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert offered(answer)[ApiKey.CREATE_TOPICS] == (3, 5)
 
