@@ -1,7 +1,8 @@
 """A kill or a power loss at every file operation of a controller of our own.
 
 The controller writes records for each registration, topic, user and quota. What it has answered,
-and what a broker that follows its log has seen, is there in the next epoch of the next start.
+and what a broker that follows its log has seen, is there in the next epoch of the next start. In
+the middle of each start a broker knows a later epoch, above which the controller leads from then.
 """
 
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ from tailrace.protocol.messages.create_topics import (
 from tailrace.testing import MemoryFiles, Outside, Peer, virtual_runtime
 from tests.crash.workloads import crash_all_ways, crashes_of
 from tests.steps import Steps
+from tests.unit.broker.controller.own_clusters import follow
 
 PORT = 19_093
 LOG = "data/__cluster_metadata-0"
@@ -104,12 +106,23 @@ async def work(outside: Outside, told: Told) -> None:
             await create(peer, f"t{number}")
             told.topics.add(f"t{number}")
             note(controller, told)
+            if number % TOPICS == TOPICS // 2:
+                await raise_epoch(peer, controller)
+                note(controller, told)
             await outside.pass_time(1.1)
         await controller.stop()
 
 
 def note(controller: RunningController, told: Told) -> None:
     told.epoch, told.watermark = controller.node.epoch, controller.node.watermark
+
+
+async def raise_epoch(peer: Peer, controller: RunningController) -> None:
+    """Ask for the end of the log as a broker that knows a later epoch."""
+    node = controller.node
+    known = node.epoch + 10
+    found = await follow(peer, epoch=known, offset=node.watermark, last_epoch=node.epoch)
+    assert found.current_leader.leader_epoch > known
 
 
 async def serve(peer: Peer, controller: RunningController, broker_id: int) -> None:

@@ -143,11 +143,6 @@ def test_a_controller_with_an_older_copy_of_its_log_is_refused() -> None:
             assert "restored from an older copy" in (each.running.end_reason or "")
         cluster.kill(CONTROLLER)
         machine.files = own
-        # Brokers know the epoch of the copy: each start begins a higher one, at random.
-        for _ in range(5):
-            cluster.start(CONTROLLER)
-            await cluster.pass_time(1)
-            cluster.kill(CONTROLLER)
         await cluster.heal()
         async with cluster.admin() as admin:
             assert {"t", "u"} <= {each.name for each in await admin.list_topics()}

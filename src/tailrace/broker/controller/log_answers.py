@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from tailrace.cluster.metadata.folder import TOPIC_ID
+from tailrace.cluster.metadata.quorum_state import EPOCHS_SKIPPED_MAX
 from tailrace.cluster.metadata.served import SnapshotKey, SnapshotPart
 from tailrace.config.settings import INT32_MAX
 from tailrace.model import METADATA_TOPIC
@@ -50,6 +51,8 @@ from tailrace.protocol.messages.fetch_snapshot import SnapshotId as AskedSnapsho
 from tailrace.values import dataclass
 
 _NOTHING: Final = -1
+EPOCH_TAKEN_MAX: Final = INT32_MAX // 2
+"""Largest epoch that is taken from an observer: no peer can use up the epochs of later starts."""
 LISTENER: Final = "CONTROLLER"
 
 
@@ -150,6 +153,21 @@ def is_due(quorum: Quorum, request: FetchRequest) -> bool:
         or snapshot_for(log, asked.fetch_offset, asked.last_fetched_epoch) is not None
         or _diverging(log, asked) is not None
     )
+
+
+def later_epoch(quorum: Quorum, request: FetchRequest) -> int | None:
+    """The epoch of an observer that this leader does not know, though it has all of its log.
+
+    None where the observer has anything that is not in the log: its epoch is another history's.
+    """
+    asked, error = _checked(quorum, request)
+    if asked is None or error is not ErrorCode.UNKNOWN_LEADER_EPOCH:
+        return None
+    known, log = asked.current_leader_epoch, quorum.log
+    has_all = asked.fetch_offset <= log.end_offset and _diverging(log, asked) is None
+    # An epoch that is further away is damaged, and the last ones are for starts.
+    is_sound = known - quorum.epoch <= EPOCHS_SKIPPED_MAX and known <= EPOCH_TAKEN_MAX
+    return known if has_all and is_sound else None
 
 
 def fetch_answer(quorum: Quorum, request: FetchRequest) -> FetchResponse:

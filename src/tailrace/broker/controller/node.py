@@ -35,6 +35,7 @@ from tailrace.broker.controller.log_answers import (
     SeenObserver,
     fetch_answer,
     is_due,
+    later_epoch,
     quorum_answer,
     snapshot_answer,
 )
@@ -50,7 +51,7 @@ from tailrace.cluster.metadata.batches import BatchPlace, RecordToWrite, data_ba
 from tailrace.cluster.metadata.delta import MetadataFaultError
 from tailrace.cluster.metadata.features import KRAFT_VERSION, KRAFT_VERSIONS
 from tailrace.cluster.metadata.folder import MetadataFolder
-from tailrace.cluster.metadata.image import ImageChange, MetadataImage
+from tailrace.cluster.metadata.image import NOTHING_CHANGED, ImageChange, MetadataImage
 from tailrace.cluster.metadata.log import MetadataLog, open_metadata_log
 from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot import Snapshot, snapshot_records
@@ -140,7 +141,7 @@ OBSERVER_MS: Final = 300_000
 FENCINGS_PER_SESSION: Final = 8
 """Looks for brokers without heartbeats in the time of a session, as in Kafka."""
 EPOCH_STEP_MAX: Final = 1000
-"""Largest difference of the epochs of two starts. At random: an older copy of the log that is
+"""Largest step from a known epoch to the next one. At random: an older copy of the log that is
 restored would begin the same next epoch as the log that was lost, and brokers, which compare
 epochs and offsets, would take one for the continuation of the other."""
 TIDY_S: Final = 1.0
@@ -252,6 +253,7 @@ class ControllerNode:
         self._log = log = await self._runtime.threads.run(opening)
         self._writer = LogWriter(log, self._runtime.threads, failed=self._device_failed)
         self._writer.on_written = self._written
+        self._epoch = log.epoch
         self._logged = log.image
         self._looked_ms = self._now_ms
         self._state.kraft_version = log.kraft_version
@@ -337,7 +339,7 @@ class ControllerNode:
 
     @property
     def epoch(self) -> int:
-        """The epoch in which it leads."""
+        """The epoch in which it leads, which is on the device."""
         assert self._log is not None, "it has started"
         return self._log.epoch
 
@@ -449,8 +451,7 @@ class ControllerNode:
                 f"{path}/records-lost to continue without them"
             )
         if log.image.features:
-            step = self._runtime.chance.randint(1, EPOCH_STEP_MAX)
-            log.lead(self._own_voter(), step=step)
+            log.lead(self._own_voter(), step=self._epoch_step())
             return
         _check_may_begin(path, has_partitions)
         first = first_image(
@@ -465,6 +466,27 @@ class ControllerNode:
             "cluster_created cluster=%s next=%s", self.cluster_id,
             "start its brokers; if there are brokers of an older cluster, this controller has lost "
             "its directory, and needs their cluster id and a copy of __cluster_metadata-0 of one",
+        )  # fmt: skip
+
+    def _epoch_step(self) -> int:
+        return self._runtime.chance.randint(1, EPOCH_STEP_MAX)
+
+    def _begin_epoch_after(self, known: int) -> None:
+        """Lead a later epoch than one that is known elsewhere; with the next flush.
+
+        Raises:
+            NotWrittenError: the node ends.
+        """
+        log, state, clock = self._log, self._state, self._runtime.clock
+        assert log is not None, "it has started"
+        epoch = known + self._epoch_step()
+        batch = log.election(BatchPlace(state.next_offset, epoch, clock.now_ms()))
+        end_offset = state.next_offset + 1
+        self._writer.put(batch, end_offset=end_offset, image=state.image, change=NOTHING_CHANGED)
+        self._epoch, state.next_offset = epoch, end_offset
+        logger.warning(
+            "controller_epoch_raised epoch=%d known=%d reason=%s", epoch, known,
+            "a broker has seen a later epoch: an older copy of this log has led meanwhile",
         )  # fmt: skip
 
     def _close_log(self) -> None:
@@ -486,7 +508,7 @@ class ControllerNode:
         rest = iter(records)
         while part := tuple(islice(rest, RECORDS_MAX)):
             state, clock = self._state, self._runtime.clock
-            place = BatchPlace(state.next_offset, self.epoch, clock.now_ms())
+            place = BatchPlace(state.next_offset, self._epoch, clock.now_ms())
             try:
                 # Before the state changes: what cannot be written is refused, and nothing happened.
                 batch = data_batch(part, place)
@@ -681,26 +703,40 @@ class ControllerNode:
     def _fetch(self, _: RequestHeader, request: FetchRequest) -> Handled:
         quorum = self._quorum()
         self._note_observer(request)
+        known = later_epoch(quorum, request)
+        if known is not None:
+            return self._fetch_in_later_epoch(known, request)
         if not is_due(quorum, request):
-            return self._fetch_later(quorum, request)
+            return self._fetch_later(request)
         offsets = [each.fetch_offset for topic in request.topics for each in topic.partitions]
         if max(offsets, default=0) + LAG_BY_THREAD < self.watermark:
             return self._runtime.threads.run(partial(fetch_answer, quorum, request))
         return fetch_answer(quorum, request)
 
-    async def _fetch_later(self, quorum: Quorum, request: FetchRequest) -> FetchResponse:
+    async def _fetch_in_later_epoch(self, known: int, request: FetchRequest) -> FetchResponse:
+        # The only voter may begin any epoch by itself, and nothing that the observer has is missing
+        # here: an older copy of this log has led in that epoch.
+        try:
+            if known >= self._epoch:
+                self._begin_epoch_after(known)
+            await self._writer.written(self._state.next_offset)
+        except NotWrittenError:
+            raise CloseConnectionError("the controller ends") from None
+        return fetch_answer(self._quorum(), request)
+
+    async def _fetch_later(self, request: FetchRequest) -> FetchResponse:
         # Half of the time after which a silent connection is closed: one that is lost must not
         # outlast it.
         wait_ms = min(request.max_wait_ms, self._config.idle_ms_max // 2)
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                while not is_due(quorum, request):
+                while not is_due(self._quorum(), request):
                     if self._writer.is_closed:
                         raise CloseConnectionError("the controller ends")
                     await self._writer.changed()
         except TimeoutError:
             pass
-        return fetch_answer(quorum, request)
+        return fetch_answer(self._quorum(), request)
 
     def _note_observer(self, request: FetchRequest) -> None:
         observer = max(request.replica_id, request.replica_state.replica_id)

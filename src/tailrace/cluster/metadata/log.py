@@ -1,7 +1,7 @@
 """`MetadataLog`: the metadata log of a quorum of one node, opened, written and kept short.
 
     open     what the files prove (`proof`); the log is cut after it
-    lead     a new epoch, LeaderChange
+    lead     a new epoch, LeaderChange; by `election` and `save` where a state is ahead of the log
     append   records -> one batch -> device -> image
     save     batches that a state ahead of the log has already, by one flush
     tidy     a snapshot by size and time; old snapshots and the segments below them go
@@ -107,14 +107,11 @@ class MetadataLog:
         Raises:
             OSError: the device refuses.
         """
-        files, path, node_id = self._folder.files, self._folder.path, self._node_id
         # Above each epoch that the log or the file has: Kafka never goes back to an older one.
-        before = read_quorum_state(files, path)
-        self._epoch = step + max(self._replay.epoch, 0 if before is None else before.epoch)
-        in_settings = (node_id,) if self._replay.kraft_version == 0 else None
-        # The file before the batch, as in Kafka (KIP-595): after a crash in between the epoch is
-        # used up, and never has two leaders' batches.
-        write_quorum_state(files, path, QuorumState(node_id, self._epoch, in_settings))
+        before = read_quorum_state(self._folder.files, self._folder.path)
+        known = max(self._replay.epoch, 0 if before is None else before.epoch)
+        self._epoch = min(known + step, INT32_MAX)
+        self._note_epoch(self._epoch)
         self._write(control_batch(self._election(own), self._place()))
         # A killed node leaves a checkpoint that has the epochs of all batches.
         self._log.epochs.save()
@@ -145,21 +142,36 @@ class MetadataLog:
         self._write(data_batch(records, self._place()))
         return self.image
 
+    def election(self, place: BatchPlace) -> bytes:
+        """The batch with which this node begins a later epoch at the end of a state ahead, to save.
+
+        Of one record, since the log has its voters from `lead`.
+        """
+        return control_batch([self._leader_change()], place)
+
     def save(self, batches: Sequence[bytes], image: MetadataImage) -> None:
         """Write batches that follow the log's end, by one flush; `image` is the state after them.
 
-        The caller has replayed their records, so they are not replayed here.
+        The caller has replayed their records, so they are not replayed here. The epoch is that of
+        the last one from then on.
 
         Raises:
             OSError: the device refuses. After a crash the first of the batches are there, each
                 whole or not at all. The log takes no further one until the next start.
         """
         self._check_follows()
+        [(_, last)] = read_batches(memoryview(batches[-1]))
+        is_later = last.leader_epoch > self._epoch
+        if is_later:
+            self._note_epoch(last.leader_epoch)
         now_ms = self._folder.clock.now_ms()
         for each in batches:
             self._log.append_as_follower(memoryview(each), now_ms=now_ms)
         # One flush for all of them, which is what a device takes longest for (group commit).
         self._log.commit()
+        if is_later:
+            self._log.epochs.save()
+            self._epoch = last.leader_epoch
         ahead = copy(self._replay)
         ahead.image, ahead.next_offset = image, self._log.end_offset
         ahead.epoch, ahead.timestamp = self._epoch, now_ms
@@ -228,14 +240,10 @@ class MetadataLog:
     def _election(self, own: "VotersRecordVoter | None") -> Iterator[tuple[ControlType, Message]]:
         from tailrace.protocol.metadata_records import (
             KRaftVersionRecord,
-            LeaderChangeMessage,
-            Voter,
             VotersRecord,
         )
 
-        voter = (Voter(voter_id=self._node_id),)
-        change = LeaderChangeMessage(leader_id=self._node_id, voters=voter, granting_voters=voter)
-        yield ControlType.LEADER_CHANGE, change
+        yield self._leader_change()
         voters = self._replay.voters
         if voters is None:
             return
@@ -249,6 +257,21 @@ class MetadataLog:
         if is_new:
             yield ControlType.KRAFT_VERSION, KRaftVersionRecord(kraft_version=1)
             yield ControlType.VOTERS, voters
+
+    def _leader_change(self) -> tuple[ControlType, Message]:
+        from tailrace.protocol.metadata_records import LeaderChangeMessage, Voter
+
+        voter = (Voter(voter_id=self._node_id),)
+        return ControlType.LEADER_CHANGE, LeaderChangeMessage(
+            leader_id=self._node_id, voters=voter, granting_voters=voter
+        )
+
+    def _note_epoch(self, epoch: int) -> None:
+        # The file before the batch, as in Kafka (KIP-595): after a crash in between the epoch is
+        # used up, and never has two leaders' batches.
+        in_settings = (self._node_id,) if self._replay.kraft_version == 0 else None
+        state = QuorumState(self._node_id, epoch, in_settings)
+        write_quorum_state(self._folder.files, self._folder.path, state)
 
     def _place(self) -> BatchPlace:
         return BatchPlace(self._log.end_offset, self._epoch, self._folder.clock.now_ms())

@@ -28,7 +28,11 @@ from tailrace.cluster.metadata.image import (
     MetadataImage,
 )
 from tailrace.cluster.metadata.proof import newest_snapshot
-from tailrace.cluster.metadata.quorum_state import QuorumState, write_quorum_state
+from tailrace.cluster.metadata.quorum_state import (
+    EPOCHS_SKIPPED_MAX,
+    QuorumState,
+    write_quorum_state,
+)
 from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot_download import SnapshotDownload
 from tailrace.cluster.metadata.upkeep import SnapshotUpkeep
@@ -41,10 +45,6 @@ from tailrace.storage.log import Log
 from tailrace.storage.shrink import truncate_fully_and_start_at, truncate_to
 
 NO_LEADER = -1
-
-EPOCHS_SKIPPED_MAX = 1 << 24
-"""Most epochs that a leader may be ahead of what is known: an election a second, for half a year.
-A damaged field of an answer is nearly always further away."""
 
 
 class LeaderContradictionError(FatalError):

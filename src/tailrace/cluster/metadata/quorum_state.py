@@ -18,6 +18,9 @@ from tailrace.runtime.files import Files
 from tailrace.storage.checkpoints import format_topic_id, read_text, write_atomically
 
 FILE: Final = "quorum-state"
+EPOCHS_SKIPPED_MAX: Final = 1 << 24
+"""Most epochs that a peer may be ahead of what is known: an election a second, for half a year. A
+damaged field of a message is nearly always further away."""
 _VERSIONS: Final = (0, 1)
 
 

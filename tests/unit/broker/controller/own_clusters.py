@@ -8,16 +8,19 @@ from tailrace.broker.broker import RunningBroker
 from tailrace.broker.config import broker_config
 from tailrace.broker.controller.start import RunningController, start_controller
 from tailrace.broker.start import start_broker
+from tailrace.cluster.metadata.folder import TOPIC_ID
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages import fetch
 from tailrace.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from tailrace.protocol.metadata_records import PartitionRecord
 from tailrace.runtime.system import Runtime
 from tailrace.testing import MemoryFiles, Outside, Peer
@@ -164,6 +167,31 @@ class OwnCluster:
         """Let time pass until something holds, which is looked at every 10 ms."""
         while not holds():
             await self.outside.pass_time(0.01)
+
+
+async def follow(peer: Peer, *, epoch: int, offset: int, last_epoch: int) -> PartitionData:
+    """The answer of a controller to a Fetch, at once.
+
+    By an observer that has the log up to an offset, with `last_epoch` before it, and knows `epoch`.
+    """
+    asked = fetch.FetchPartition(
+        partition=0,
+        current_leader_epoch=epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_epoch,
+        partition_max_bytes=0,
+    )
+    request = FetchRequest(
+        replica_state=fetch.ReplicaState(replica_id=9),
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        topics=(fetch.FetchTopic(topic_id=TOPIC_ID, partitions=(asked,)),),
+    )
+    answer = await peer.ask(ApiKey.FETCH, request, FetchResponse)
+    assert answer.error_code == ErrorCode.NONE, answer
+    [found] = answer.responses[0].partitions
+    return found
 
 
 @asynccontextmanager
