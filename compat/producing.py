@@ -37,7 +37,7 @@ from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.testing.proxy import Action, Direction, Proxy
-from tests.unit.client.nodes.certificates import BROKER, BROKER_KEY
+from tests.unit.security.certificates import BROKER, BROKER_KEY
 
 RECORDS = 600
 AT_ONCE_S = 10.0

@@ -28,7 +28,7 @@ from tailrace.client import ClusterReader
 from tailrace.client.nodes.oauth import unsecured_token
 from tailrace.client.producer.producer import Producer
 from tailrace.errors import TailraceError
-from tests.unit.client.nodes.certificates import (
+from tests.unit.security.certificates import (
     BROKER,
     BROKER_KEY,
     BROKER_LOCKED_KEY,

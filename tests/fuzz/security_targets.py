@@ -8,10 +8,10 @@ from tailrace.client.config import parse_client_config
 from tailrace.client.logins import parse_jaas
 from tailrace.client.nodes.oauth import expiry_of, unsecured_token
 from tailrace.client.nodes.oidc import endpoint_fault, read_token
-from tailrace.client.nodes.tls_context import pem_blocks, read_pkcs12
 from tailrace.errors import ConfigError
+from tailrace.security.tls_context import pem_blocks, read_pkcs12
 from tests.fuzz.engine import FuzzTarget
-from tests.unit.client.nodes.certificates import BROKER, BROKER_LOCKED_KEY, pkcs12
+from tests.unit.security.certificates import BROKER, BROKER_LOCKED_KEY, pkcs12
 
 _JAAS = (
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="p";',

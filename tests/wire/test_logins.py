@@ -13,7 +13,7 @@ from tailrace import AsyncProducer, OAuthToken, Producer
 from tailrace.client.nodes.oauth import first_message
 from tailrace.errors import ConfigError
 from tailrace.testing.real_cluster import real_cluster
-from tests.unit.client.nodes.certificates import BROKER, STRANGER
+from tests.unit.security.certificates import BROKER, STRANGER
 from tests.wire.clients import TIMEOUT_S
 from tests.wire.test_producer_peers import serving_tls
 

@@ -20,7 +20,7 @@ from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.errors import MetadataTimeoutError
 from tailrace.client.producer.producer import Producer
 from tailrace.model import TopicPartition
-from tests.unit.client.nodes.certificates import BROKER, BROKER_KEY, STRANGER
+from tests.unit.security.certificates import BROKER, BROKER_KEY, STRANGER
 from tests.wire.clients import TIMEOUT_S
 from tests.wire.test_serve import serving
 

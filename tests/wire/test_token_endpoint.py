@@ -21,10 +21,10 @@ from tailrace.client.nodes import (
 )
 from tailrace.client.nodes.oauth import OAuthToken, first_message
 from tailrace.client.nodes.oidc import BODY_BYTES_MAX, ClientCredentials
-from tailrace.client.nodes.tls_context import as_file, tls_context
-from tailrace.client.security import SecurityConfig
+from tailrace.security.tls_config import TlsConfig
+from tailrace.security.tls_context import as_file, tls_context
 from tailrace.testing.real_cluster import real_cluster
-from tests.unit.client.nodes.certificates import BROKER, BROKER_KEY
+from tests.unit.security.certificates import BROKER, BROKER_KEY
 from tests.wire.clients import TIMEOUT_S
 
 pytestmark = pytest.mark.wire
@@ -152,7 +152,7 @@ def test_the_endpoint_has_to_be_trusted() -> None:
     """With its authority the token comes through TLS; without it no secret is sent."""
     answer = saying({"access_token": "abc"})
     with endpoint(answer, server_side()) as served:
-        trusting = tls_context(SecurityConfig(ssl_truststore_certificates=BROKER))
+        trusting = tls_context(TlsConfig(ssl_truststore_certificates=BROKER))
         assert replace(client_of(served), context=trusting).fetch().value == "abc"
         with pytest.raises(AuthenticationError, match=r"https\.ca\.location"):
             client_of(served).fetch()

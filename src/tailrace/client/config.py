@@ -29,6 +29,7 @@ from tailrace.config import (
 )
 from tailrace.config.settings import INT32_MAX, INT64_MAX, settings_together
 from tailrace.errors import ConfigError
+from tailrace.security.tls_config import TlsConfig
 from tailrace.values import dataclass, fields
 
 
@@ -142,9 +143,9 @@ class ClientConfig:
 
             login = login_of(self.security)
         if protocol.endswith("SSL"):
-            from tailrace.client.nodes.tls_context import tls_context
+            from tailrace.security.tls_context import tls_context
 
-            tls = tls_context(self.security)
+            tls = tls_context(self.security.tls)
         return Security(tls, login)
 
     def __repr__(self) -> str:
@@ -268,7 +269,11 @@ def typed_settings(
     hints = foreign_hints(config.client, unknown) if unknown else {}
     values = parse_settings(declared, texts, hints=hints, faults=faults)
     typed = field_values(config, values)
-    security = SecurityConfig(**field_values(SecurityConfig, values), sasl_oauth_token=function)
+    security = SecurityConfig(
+        **field_values(SecurityConfig, values),
+        sasl_oauth_token=function,
+        tls=TlsConfig(**field_values(TlsConfig, values)),
+    )
     typed["security"] = security
     try:
         typed["bootstrap_servers"] = parse_bootstrap(

@@ -22,9 +22,10 @@ from tailrace.client.nodes.oauth import (
 )
 from tailrace.client.nodes.oidc import ClientCredentials, endpoint_fault
 from tailrace.client.nodes.sasl import Credentials, Login
-from tailrace.client.nodes.tls_context import tls_context
 from tailrace.client.security import SAME, TOKEN_FUNCTION, SecurityConfig, put_setting
 from tailrace.errors import ConfigError
+from tailrace.security.tls_config import TlsConfig
+from tailrace.security.tls_context import tls_context
 
 _ID = SAME["sasl.oauthbearer.client.id"]
 _SECRET = SAME["sasl.oauthbearer.client.secret"]
@@ -344,7 +345,7 @@ def _https_context(location: str) -> ssl.SSLContext | None:
         return None
     try:
         # The same reading of PEM and PKCS12 files as for the certificates of brokers.
-        return tls_context(SecurityConfig(ssl_truststore_location=location))
+        return tls_context(TlsConfig(ssl_truststore_location=location))
     except ConfigError as error:
         name = "https.ca.location"
         # The user has given it under this name.

@@ -1,7 +1,8 @@
 """`SecurityConfig`: the settings `security.protocol`, `ssl.*` and `sasl.*` of all clients.
 
-Not here: what the settings mean (`nodes.tls_context`, `logins`), how a client encrypts and logs in
-(`nodes`), and settings without counterpart (`foreign`).
+Not here: the declarations of `ssl.*` (`security.tls_config`), what the settings mean
+(`security.tls_context`, `logins`), how a client encrypts and logs in (`nodes`), and settings
+without counterpart (`foreign`).
 """
 
 from collections.abc import MutableMapping
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.config import Setting, setting, settings_of
 from tailrace.config.settings import INT64_MAX, settings_together
-from tailrace.values import dataclass, fields
+from tailrace.security.tls_config import TLS_SETTINGS, TlsConfig, shown_fields
+from tailrace.values import dataclass
 
 if TYPE_CHECKING:
     import ssl
@@ -24,12 +26,6 @@ SAME: Final = {
     "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
 }
 """librdkafka's names that are taken besides Kafka's."""
-
-# By parts of names, so that a new setting for a password is hidden without a change here.
-_SECRETS: Final = ("password", "secret", "jaas", "keystore_key", "oauth_token")
-"""Parts of the names of fields that are never shown."""
-
-_STORES: Final = ("PEM", "PKCS12", "JKS", "")
 
 
 class Security(NamedTuple):
@@ -160,105 +156,10 @@ class SecurityConfig:
         default="",
         text="Keytab from which tickets are fetched; the ticket cache (`kinit`) if empty.",
     )
-    ssl_truststore_location: str = setting(
-        "ssl.truststore.location",
-        default="",
-        text="PEM or PKCS12 file with the authorities that brokers' certificates are checked "
-        "against; the system's if empty.",
-    )
-    ssl_truststore_type: str = setting(
-        # JKS is known to be refused with the command that converts it: Python's OpenSSL cannot read
-        # it.
-        "ssl.truststore.type",
-        default="",
-        choices=_STORES,
-        text="Type of the truststore; its content decides if empty. JKS has to be converted.",
-    )
-    ssl_truststore_password: str = setting(
-        "ssl.truststore.password",
-        default="",
-        text="Password of a PKCS12 truststore; never logged.",
-    )
-    ssl_truststore_certificates: str = setting(
-        "ssl.truststore.certificates",
-        default="",
-        text="The authorities themselves, in PEM, instead of a file.",
-    )
-    ssl_keystore_location: str = setting(
-        "ssl.keystore.location",
-        default="",
-        text="PEM or PKCS12 file with the client's certificate chain, and its key unless "
-        "`ssl.key.location` or `ssl.keystore.key` has it.",
-    )
-    ssl_keystore_type: str = setting(
-        "ssl.keystore.type",
-        default="",
-        choices=_STORES,
-        text="Type of the keystore; its content decides if empty. JKS has to be converted.",
-    )
-    ssl_keystore_password: str = setting(
-        "ssl.keystore.password", default="", text="Password of a PKCS12 keystore; never logged."
-    )
-    ssl_keystore_certificate_chain: str = setting(
-        "ssl.keystore.certificate.chain",
-        default="",
-        text="The certificate chain itself, in PEM, instead of a file.",
-    )
-    ssl_keystore_key: str = setting(
-        "ssl.keystore.key",
-        default="",
-        text="The private key itself, in PEM; never logged.",
-    )
-    ssl_key_location: str = setting(
-        "ssl.key.location",
-        default="",
-        text="PEM file with the client's private key.",
-    )
-    ssl_key_password: str = setting(
-        "ssl.key.password",
-        default="",
-        text="Password of the private key; never logged.",
-    )
-    ssl_enabled_protocols: tuple[str, ...] = setting(
-        "ssl.enabled.protocols",
-        # Kafka's own default; RFC 8996 forbids older versions.
-        default=("TLSv1.2", "TLSv1.3"),
-        choices=("TLSv1.2", "TLSv1.3"),
-        text="Versions of TLS that may be used.",
-    )
-    ssl_protocol: str = setting(
-        "ssl.protocol",
-        default="TLSv1.3",
-        choices=("TLSv1.2", "TLSv1.3", "TLS"),
-        text="The newest version of TLS that may be used; TLS for the newest there is.",
-    )
-    ssl_cipher_suites: tuple[str, ...] = setting(
-        "ssl.cipher.suites",
-        default=(),
-        text="Cipher suites that may be used, by Java's or OpenSSL's names; OpenSSL's choice if "
-        "empty.",
-    )
-    ssl_endpoint_identification_algorithm: str = setting(
-        # "none" is librdkafka's word and the empty text Kafka's.
-        "ssl.endpoint.identification.algorithm",
-        default="https",
-        choices=("https", "HTTPS", "none", ""),
-        text="Check that a broker's certificate has the host's name (https), or not (none, or "
-        "empty).",
-    )
+    tls: TlsConfig = settings_together(*TLS_SETTINGS, default_factory=TlsConfig)
 
     def __repr__(self) -> str:
-        shown = (
-            f"{each.name}={'***' if is_secret(each.name) else getattr(self, each.name)!r}"
-            for each in fields(self)
-            if getattr(self, each.name)
-        )
-        return f"SecurityConfig({', '.join(shown)})"
-
-
-def is_secret(name: str) -> bool:
-    """Whether a field's value is never shown."""
-    return any(part in name for part in _SECRETS)
+        return f"SecurityConfig({', '.join(shown_fields(self))})"
 
 
 def take_other_names(texts: MutableMapping[str, str], *, faults: list[str]) -> None:

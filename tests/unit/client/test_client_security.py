@@ -15,11 +15,11 @@ from tailrace.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from tailrace.runtime.network import Socket
-from tests.unit.client.nodes import certificates
 from tests.unit.client.nodes.stand_in import StandIn
 from tests.unit.client.nodes.test_setup import PASSWORD, Gate
 from tests.unit.client.nodes.test_tls import served
 from tests.unit.client.reading import FLIGHTS, offsets_answer, reader, waiting_world
+from tests.unit.security import certificates
 
 
 def plain(socket: Socket) -> Socket:

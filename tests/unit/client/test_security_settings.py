@@ -12,7 +12,7 @@ from tailrace.client.nodes.oauth import OAuthLogin
 from tailrace.client.nodes.oidc import ClientCredentials
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.errors import ConfigError
-from tests.unit.client.nodes.certificates import BROKER, BROKER_KEY
+from tests.unit.security.certificates import BROKER, BROKER_KEY
 
 SERVERS = {"bootstrap.servers": "b:1"}
 SASL = SERVERS | {"security.protocol": "SASL_SSL"}

@@ -35,6 +35,7 @@ from tailrace.protocol.apis import Api
 from tailrace.protocol.errors import MalformedMessageError, UnencodableMessageError
 from tailrace.protocol.fields import Buffer, Message
 from tailrace.runtime.network import Socket, without_front
+from tailrace.security.errors import TlsError
 
 INPUT_BYTES: Final = 16 * 1024
 """Holds every answer that a producer gets, except metadata of some hundred topics."""
@@ -67,13 +68,6 @@ Done = Callable[[RequestOutcome], None]
 
 RunBeside = Callable[[Callable[[], None], Callable[[], None]], None]
 """See `Connector.run_beside`."""
-
-
-class TlsError(OSError):
-    """The broker broke the protocol of TLS, or is not trusted.
-
-    It stands for `ssl.SSLError`, so that plain connections do without `ssl`: that takes 20 ms.
-    """
 
 
 class InFlight(NamedTuple):

@@ -487,7 +487,7 @@ class ConnectionPool:
         if tls is not None:
             try:
                 # Here, because ssl takes 20 ms to import and most connections are plain.
-                from tailrace.client.nodes.tls import TlsSocket
+                from tailrace.security.tls import TlsSocket
 
                 socket = TlsSocket(socket, tls, host=state.node.host)
             except ValueError as error:

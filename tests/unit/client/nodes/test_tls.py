@@ -9,15 +9,16 @@ from typing import cast
 import pytest
 
 from tailrace.client.nodes import AuthenticationError, DisconnectedError
-from tailrace.client.nodes.tls import TlsSocket
-from tailrace.client.nodes.tls_context import tls_context
-from tailrace.client.security import Security, SecurityConfig
+from tailrace.client.security import Security
 from tailrace.errors import ConfigError
 from tailrace.protocol.messages.metadata import MetadataResponse
 from tailrace.runtime.network import Socket
-from tests.unit.client.nodes import certificates
+from tailrace.security.tls import TlsSocket
+from tailrace.security.tls_config import TlsConfig
+from tailrace.security.tls_context import tls_context
 from tests.unit.client.nodes.stand_in import METADATA, stage
 from tests.unit.client.nodes.test_requests import produce
+from tests.unit.security import certificates
 
 
 class ServerSide:
@@ -50,7 +51,7 @@ def served(
     return lambda socket: TlsSocket(socket, side, host="")
 
 
-def trusting(tmp_path: Path, settings: SecurityConfig = SecurityConfig()) -> Security:  # noqa: B008
+def trusting(tmp_path: Path, settings: TlsConfig = TlsConfig()) -> Security:  # noqa: B008
     """A client that trusts BROKER."""
     truststore = tmp_path / "trusted.pem"
     truststore.write_text(certificates.BROKER)
@@ -126,7 +127,7 @@ def test_a_stranger_is_not_trusted(tmp_path: Path) -> None:
 def test_a_certificate_must_name_the_host(tmp_path: Path, checks_host: bool) -> None:  # noqa: FBT001
     """A trusted certificate of another host is refused unless the check is switched off."""
     algorithm = "https" if checks_host else ""
-    settings = SecurityConfig(ssl_endpoint_identification_algorithm=algorithm)
+    settings = TlsConfig(ssl_endpoint_identification_algorithm=algorithm)
     with stage(trusting(tmp_path, settings), wrap=served(tmp_path)) as (outside, broker, client):
 
         async def main() -> None:
@@ -160,11 +161,11 @@ def test_a_broker_may_require_a_client_certificate(tmp_path: Path, is_known: boo
     keystore, key = tmp_path / "client.crt", tmp_path / "client.key"
     keystore.write_text(certificates.BROKER)
     key.write_text(certificates.BROKER_LOCKED_KEY)
-    settings = SecurityConfig(
+    settings = TlsConfig(
         ssl_keystore_location=str(keystore), ssl_key_location=str(key), ssl_key_password="secret"
     )
     with stage(
-        trusting(tmp_path, settings if is_known else SecurityConfig()),
+        trusting(tmp_path, settings if is_known else TlsConfig()),
         wrap=served(tmp_path, asks_for_certificate=True),
     ) as (outside, broker, client):
 
@@ -249,15 +250,15 @@ def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     garbage.write_text("not PEM")
     keystore.write_text(certificates.BROKER + certificates.BROKER_LOCKED_KEY)
     for settings, setting in (
-        (SecurityConfig(ssl_truststore_location=str(tmp_path / "missing")), "truststore"),
-        (SecurityConfig(ssl_truststore_location=str(garbage)), "truststore"),
-        (SecurityConfig(ssl_keystore_location=str(garbage)), "keystore"),
-        (SecurityConfig(ssl_keystore_location=str(keystore), ssl_key_password="wrong"), "keystore"),
-        (SecurityConfig(ssl_keystore_location=str(keystore)), "keystore"),
+        (TlsConfig(ssl_truststore_location=str(tmp_path / "missing")), "truststore"),
+        (TlsConfig(ssl_truststore_location=str(garbage)), "truststore"),
+        (TlsConfig(ssl_keystore_location=str(garbage)), "keystore"),
+        (TlsConfig(ssl_keystore_location=str(keystore), ssl_key_password="wrong"), "keystore"),
+        (TlsConfig(ssl_keystore_location=str(keystore)), "keystore"),
     ):
         with pytest.raises(ConfigError, match=rf"ssl\.{setting}\.location"):
             tls_context(settings)
-    tls_context(SecurityConfig(ssl_keystore_location=str(keystore), ssl_key_password="secret"))
+    tls_context(TlsConfig(ssl_keystore_location=str(keystore), ssl_key_password="secret"))
 
 
 def test_an_answered_request_stays_answered(tmp_path: Path) -> None:

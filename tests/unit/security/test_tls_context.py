@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.client.nodes.tls_context import (
+from tailrace.errors import ConfigError
+from tailrace.security.tls_config import TlsConfig
+from tailrace.security.tls_context import (
     FILE_BYTES_MAX,
     TLS_1_3_SUITES,
     as_file,
@@ -14,9 +16,7 @@ from tailrace.client.nodes.tls_context import (
     pem_blocks,
     tls_context,
 )
-from tailrace.client.security import SecurityConfig
-from tailrace.errors import ConfigError
-from tests.unit.client.nodes.certificates import (
+from tests.unit.security.certificates import (
     BROKER,
     BROKER_KEY,
     BROKER_LOCKED_KEY,
@@ -25,17 +25,17 @@ from tests.unit.client.nodes.certificates import (
     pkcs12,
 )
 
-OURS = SecurityConfig(ssl_keystore_certificate_chain=BROKER, ssl_keystore_key=BROKER_KEY)
+OURS = TlsConfig(ssl_keystore_certificate_chain=BROKER, ssl_keystore_key=BROKER_KEY)
 
 
-def faults(settings: SecurityConfig) -> list[str]:
+def faults(settings: TlsConfig) -> list[str]:
     """Return the faults of settings."""
     with pytest.raises(ConfigError) as raised:
         tls_context(settings)
     return list(raised.value.faults)
 
 
-def shaken(client: SecurityConfig) -> ssl.SSLObject:
+def shaken(client: TlsConfig) -> ssl.SSLObject:
     """The client's end of a handshake in memory with a broker that asks for a certificate."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = tls_context(client).wrap_bio(to_client, to_server, server_hostname="broker")
@@ -74,7 +74,7 @@ def tls_server() -> ssl.SSLContext:
 def test_certificates_and_keys_may_stand_in_settings(written: object) -> None:
     """PEM in settings is used as from files, also on one line or with escaped line ends."""
     assert callable(written)
-    settings = SecurityConfig(
+    settings = TlsConfig(
         ssl_truststore_certificates=written(BROKER),
         ssl_keystore_certificate_chain=written(BROKER),
         ssl_keystore_key=written(BROKER_KEY),
@@ -84,7 +84,7 @@ def test_certificates_and_keys_may_stand_in_settings(written: object) -> None:
 
 def test_an_encrypted_key_in_a_setting_needs_its_password() -> None:
     """ssl.key.password unlocks an inline key; a wrong one is a fault that shows no secret."""
-    locked = SecurityConfig(
+    locked = TlsConfig(
         ssl_truststore_certificates=BROKER,
         ssl_keystore_certificate_chain=BROKER,
         ssl_keystore_key=BROKER_LOCKED_KEY,
@@ -99,28 +99,28 @@ def test_a_key_file_may_be_given_beside_an_inline_chain(tmp_path: Path) -> None:
     """The chain in a setting and the key in a file belong together."""
     key = tmp_path / "key.pem"
     key.write_text(BROKER_KEY)
-    tls_context(SecurityConfig(ssl_keystore_certificate_chain=BROKER, ssl_key_location=str(key)))
+    tls_context(TlsConfig(ssl_keystore_certificate_chain=BROKER, ssl_key_location=str(key)))
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         (
-            SecurityConfig(ssl_truststore_certificates="none"),
+            TlsConfig(ssl_truststore_certificates="none"),
             "ssl.truststore.certificates: there is no",
         ),
-        (SecurityConfig(ssl_truststore_certificates=BROKER[:200]), "has no -----END CERTIFICATE"),
+        (TlsConfig(ssl_truststore_certificates=BROKER[:200]), "has no -----END CERTIFICATE"),
         (
-            SecurityConfig(
+            TlsConfig(
                 ssl_truststore_certificates=(
                     "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"
                 )
             ),
             "ssl.truststore.certificates: ",
         ),
-        (SecurityConfig(ssl_keystore_certificate_chain=BROKER), "ssl.keystore.key: the key of"),
+        (TlsConfig(ssl_keystore_certificate_chain=BROKER), "ssl.keystore.key: the key of"),
         (
-            SecurityConfig(ssl_keystore_key=BROKER_KEY),
+            TlsConfig(ssl_keystore_key=BROKER_KEY),
             "ssl.keystore.certificate.chain: there is no",
         ),
         (replace(OURS, ssl_keystore_key=BROKER), "ssl.keystore.key: there is no private key"),
@@ -128,14 +128,12 @@ def test_a_key_file_may_be_given_beside_an_inline_chain(tmp_path: Path) -> None:
         (replace(OURS, ssl_keystore_location="x.pem"), "give one of them"),
         (replace(OURS, ssl_key_location="x.pem"), "give one of them"),
         (
-            SecurityConfig(ssl_truststore_location="/none", ssl_truststore_certificates=BROKER),
+            TlsConfig(ssl_truststore_location="/none", ssl_truststore_certificates=BROKER),
             "give one of them",
         ),
     ],
 )
-def test_unusable_certificates_are_told_with_their_setting(
-    settings: SecurityConfig, said: str
-) -> None:
+def test_unusable_certificates_are_told_with_their_setting(settings: TlsConfig, said: str) -> None:
     """Each fault names the setting, and none has key material in it."""
     found = faults(settings)
     assert any(said in each for each in found)
@@ -144,7 +142,7 @@ def test_unusable_certificates_are_told_with_their_setting(
 
 def test_all_faults_of_tls_come_together() -> None:
     """A missing truststore, an unknown suite and a missing key are one error with three faults."""
-    settings = SecurityConfig(
+    settings = TlsConfig(
         ssl_truststore_location="/none/trust.pem",
         ssl_keystore_certificate_chain=BROKER,
         ssl_cipher_suites=("TLS_FOO",),
@@ -158,7 +156,7 @@ def test_pkcs12_files_are_read(tmp_path: Path) -> None:
     keystore, truststore = tmp_path / "keys.jks", tmp_path / "trust.p12"
     keystore.write_bytes(pkcs12("first"))
     truststore.write_bytes(pkcs12("second", has_key=False))
-    settings = SecurityConfig(
+    settings = TlsConfig(
         ssl_keystore_location=str(keystore),
         ssl_keystore_type="JKS",
         ssl_keystore_password="first",
@@ -180,7 +178,7 @@ def test_a_jks_file_is_refused_with_the_command_that_converts_it(tmp_path: Path)
     """The fault has the whole keytool command with the file's name."""
     store = tmp_path / "trust.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
-    (fault,) = faults(SecurityConfig(ssl_truststore_location=str(store), ssl_truststore_type="JKS"))
+    (fault,) = faults(TlsConfig(ssl_truststore_location=str(store), ssl_truststore_type="JKS"))
     assert f"keytool -importkeystore -srckeystore {store} -destkeystore {store}.p12" in fault
 
 
@@ -189,7 +187,7 @@ def test_a_file_without_end_is_not_read(tmp_path: Path) -> None:
     store = tmp_path / "endless"
     with store.open("wb") as file:
         file.truncate(FILE_BYTES_MAX + 1)
-    (fault,) = faults(SecurityConfig(ssl_truststore_location=str(store)))
+    (fault,) = faults(TlsConfig(ssl_truststore_location=str(store)))
     assert "larger than" in fault
 
 
@@ -209,7 +207,7 @@ def test_suites_have_javas_names_or_those_of_openssl(java: str, openssl: str) ->
     """A suite is found by either name, and OpenSSL knows what comes of it."""
     assert openssl_name(java) == openssl
     if java != openssl:
-        tls_context(SecurityConfig(ssl_cipher_suites=(java,)))
+        tls_context(TlsConfig(ssl_cipher_suites=(java,)))
 
 
 def test_suites_decide_what_is_spoken() -> None:
@@ -246,23 +244,23 @@ def test_versions_are_those_enabled(versions: tuple[str, ...], highest: str, spo
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (SecurityConfig(ssl_cipher_suites=("HIGH",)), "'HIGH' is no suite"),
+        (TlsConfig(ssl_cipher_suites=("HIGH",)), "'HIGH' is no suite"),
         (
-            SecurityConfig(ssl_cipher_suites=("ECDHE-RSA-AES128-GCM-SHA",)),
+            TlsConfig(ssl_cipher_suites=("ECDHE-RSA-AES128-GCM-SHA",)),
             "did you mean ECDHE-RSA-AES128-GCM-SHA256?",
         ),
-        (SecurityConfig(ssl_cipher_suites=TLS_1_3_SUITES[:1]), "all suites of TLS 1.3 or none"),
+        (TlsConfig(ssl_cipher_suites=TLS_1_3_SUITES[:1]), "all suites of TLS 1.3 or none"),
         (
-            SecurityConfig(ssl_cipher_suites=TLS_1_3_SUITES, ssl_enabled_protocols=("TLSv1.2",)),
+            TlsConfig(ssl_cipher_suites=TLS_1_3_SUITES, ssl_enabled_protocols=("TLSv1.2",)),
             "none is of a version",
         ),
         (
-            SecurityConfig(ssl_enabled_protocols=("TLSv1.3",), ssl_protocol="TLSv1.2"),
+            TlsConfig(ssl_enabled_protocols=("TLSv1.3",), ssl_protocol="TLSv1.2"),
             "ssl.protocol: TLSv1.2 is older",
         ),
     ],
 )
-def test_versions_and_suites_that_cannot_be_are_told(settings: SecurityConfig, said: str) -> None:
+def test_versions_and_suites_that_cannot_be_are_told(settings: TlsConfig, said: str) -> None:
     """An unknown or contradictory choice is a fault with the next best name."""
     (fault,) = faults(settings)
     assert said in fault

@@ -13,9 +13,9 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from tailrace.client.nodes.connection import TlsError
 from tailrace.runtime.files import Buffer
 from tailrace.runtime.network import Socket
+from tailrace.security.errors import TlsError
 
 CHUNK_BYTES = 64 * 1024
 """Four TLS records."""

@@ -20,8 +20,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Final, NamedTuple
 
-from tailrace.client.security import SecurityConfig
 from tailrace.errors import ConfigError
+from tailrace.security.tls_config import TlsConfig
 
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 """The versions that clients of Kafka use; brokers refuse older ones too."""
@@ -65,7 +65,7 @@ class Store(NamedTuple):
     """Whether the key was encrypted in the store, and is not encrypted here."""
 
 
-def tls_context(settings: SecurityConfig) -> ssl.SSLContext:
+def tls_context(settings: TlsConfig) -> ssl.SSLContext:
     """An SSL context with these settings.
 
     Raises:
@@ -94,7 +94,7 @@ def tls_context(settings: SecurityConfig) -> ssl.SSLContext:
     return context
 
 
-def _trusted(settings: SecurityConfig, faults: list[str]) -> str:
+def _trusted(settings: TlsConfig, faults: list[str]) -> str:
     """The authorities as PEM, "" for those of the system."""
     name = _trust_setting(settings)
     if settings.ssl_truststore_location and settings.ssl_truststore_certificates:
@@ -118,12 +118,12 @@ def _trusted(settings: SecurityConfig, faults: list[str]) -> str:
     return "" if store is None else store.certificates
 
 
-def _trust_setting(settings: SecurityConfig) -> str:
+def _trust_setting(settings: TlsConfig) -> str:
     is_file = bool(settings.ssl_truststore_location)
     return "ssl.truststore.location" if is_file else "ssl.truststore.certificates"
 
 
-def _present(context: ssl.SSLContext, settings: SecurityConfig, faults: list[str]) -> None:
+def _present(context: ssl.SSLContext, settings: TlsConfig, faults: list[str]) -> None:
     """Give the context our own certificate, if there is one."""
     is_file = bool(settings.ssl_keystore_location)
     name = "ssl.keystore.location" if is_file else "ssl.keystore.certificate.chain"
@@ -164,7 +164,7 @@ def _present(context: ssl.SSLContext, settings: SecurityConfig, faults: list[str
             )
 
 
-def _key(settings: SecurityConfig, store: Store | None, faults: list[str]) -> str | None:
+def _key(settings: TlsConfig, store: Store | None, faults: list[str]) -> str | None:
     """The private key as PEM; None if there is none, which is a fault."""
     if settings.ssl_keystore_key and settings.ssl_key_location:
         faults.append("ssl.keystore.key: ssl.key.location is given too; give one of them")
