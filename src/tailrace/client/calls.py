@@ -26,9 +26,9 @@ from tailrace.client.errors import (
     UnsupportedBrokerError,
     UnsupportedVersionError,
 )
-from tailrace.client.nodes import Backoff, ConnectionPool, Node, RequestOutcome
+from tailrace.client.nodes import SILENT_S, Backoff, ConnectionPool, Node, RequestOutcome
 from tailrace.errors import TailraceError
-from tailrace.protocol.apis import api_of
+from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.fields import Message
 from tailrace.values import dataclass, replace
 
@@ -36,6 +36,23 @@ if TYPE_CHECKING:
     from tailrace.client.routes import Routes
 
 M = TypeVar("M", bound=Message)
+
+_QUESTIONS = frozenset(
+    {
+        ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.API_VERSIONS,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.LIST_CONFIG_RESOURCES,
+    }
+)
+"""Requests that change nothing and that any broker answers, so that several may be asked."""
 
 
 class Ask(NamedTuple):
@@ -141,6 +158,9 @@ class Connections(Protocol):
 def send(connections: Connections, asks: Sequence[Ask]) -> Steps[tuple[Reply, ...]]:
     """Send requests, each once its broker is ready, and wait for all replies.
 
+    A question for any broker goes to one more after each `SILENT_S` without an answer; the first
+    answer counts.
+
     Raises: what `check_open` raises.
     """
     requests = [_Request(each, connections) for each in asks]
@@ -154,36 +174,44 @@ def send(connections: Connections, asks: Sequence[Ask]) -> Steps[tuple[Reply, ..
     while True:
         # A driver reads what has arrived before it calls `is_done`: so no request goes to a
         # connection that the broker has closed since the last call.
-        deadline = min((each.deadline for each in requests if not each.is_sent), default=inf)
-        is_over = yield Until(is_done, deadline)
+        is_over = yield Until(is_done, min(each.due_at for each in requests))
         connections.check_open()
         if is_over:
             return tuple(each.reply for each in requests if each.reply is not None)
 
 
 class Connecting:
-    """Attempts to connect to brokers, one after the other, until one is ready."""
+    """Attempts to connect to brokers, until one is ready.
+
+    The next attempt begins when the last one has failed, or after `SILENT_S` beside it: a broker
+    that accepts connections and is silent would hold up all others.
+    """
 
     def __init__(
         self, connections: Connections, nodes: Sequence[Node] | None = None, *, deadline: float
     ) -> None:
-        """Without `nodes`, all candidates are tried, those with a connection first."""
+        """Without `nodes`, all candidates are tried: the silent last, those connected first."""
         pool, now = connections.nodes, connections.clock()
         if nodes is None:
-            found = connections.candidates()
             # A connection that exists costs nothing.
-            nodes = sorted(found, key=lambda each: pool.is_ready(each.id, now), reverse=True)
+            nodes = sorted(
+                connections.candidates(),
+                key=lambda each: (
+                    pool.silent_s(each.id, now) >= SILENT_S,
+                    not pool.is_ready(each.id, now),
+                ),
+            )
+        self.next_at = -inf
+        """When the next attempt begins."""
         self._pool = pool
         self._deadline = deadline
         self._left = list(nodes)
-        self._node: Node | None = None
-        """The broker that is tried now."""
-        self._failed_before: NodeError | None = None
-        """Its last failure, from before."""
+        self._tried: dict[Node, NodeError | None] = {}
+        """The brokers that are tried now, with their failures from before."""
         self._failures: list[UnreachableBrokerError] = []
 
     def ready(self, now: float) -> Node | None:
-        """The broker once it is ready; connects as far as that is possible now.
+        """The next broker that is ready; connects as far as that is possible now.
 
         Raises:
             UnreachableBrokerError: none can be reached, or not in time.
@@ -191,29 +219,32 @@ class Connecting:
                 could not be checked.
         """
         while True:
-            if self._node is None:
-                self._node = self._next()
-                # An older failure is no answer to this attempt: the pool keeps it until the node is
-                # ready.
-                self._failed_before = self._pool.failure(self._node.id)
-            if self._pool.connect(self._node, now):
-                return self._node
-            error = self._failure_of(self._node, now)
-            if error is None:
+            for node in list(self._tried):
+                if self._pool.connect(node, now):
+                    del self._tried[node]
+                    return node
+                error = self._failure_of(node, now)
+                # A login that one broker refuses, the others refuse too.
+                if error is not None and not isinstance(error, UnreachableBrokerError):
+                    raise error
+                if error is not None:
+                    del self._tried[node]
+                    self._failures.append(error)
+            if self._tried and (not self._left or now < self.next_at):
                 return None
-            # A login that one broker refuses, the others refuse too.
-            if not isinstance(error, UnreachableBrokerError):
-                raise error
-            self._failures.append(error)
-            self._node = None
+            if not self._left:
+                raise self._error()
+            node = self._left.pop(0)
+            # An older failure is no answer to this attempt: the pool keeps it until the node is
+            # ready.
+            self._tried[node] = self._pool.failure(node.id)
+            self.next_at = now + SILENT_S if self._left else inf
 
-    def _next(self) -> Node:
-        if self._left:
-            return self._left.pop(0)
+    def _error(self) -> UnreachableBrokerError:
         # The error itself, without a sentence around it.
         if len(self._failures) == 1:
-            raise self._failures[0]
-        raise UnreachableBrokerError(
+            return self._failures[0]
+        return UnreachableBrokerError(
             "no broker of the list can be reached: " + "; ".join(map(str, self._failures)),
             address=",".join(each.address for each in self._failures),
         )
@@ -221,37 +252,54 @@ class Connecting:
     def _failure_of(self, node: Node, now: float) -> TailraceError | None:
         """Why the broker is not ready; None while it may become so."""
         failure = self._pool.failure(node.id)
-        if failure is not None and failure is not self._failed_before:
+        if failure is not None and failure is not self._tried[node]:
             return explained(failure, node)
         if now < self._deadline:
             return None
         return UnreachableBrokerError(
-            f"{node}: no connection within the time limit", address=str(address_of(node))
+            f"{node}: no connection within the time limit; it has been silent for "
+            f"{self._pool.silent_s(node.id, now):.0f} s",
+            address=str(address_of(node)),
         )
 
 
 class _Request:
-    """One request: its broker is connected to, it is sent, it has its reply."""
+    """One request: a broker is connected to, it is sent, it has its reply."""
 
     def __init__(self, ask: Ask, connections: Connections) -> None:
-        self.deadline = ask.deadline
-        self.is_sent = False
         self.reply: Reply | None = None
         self._ask = ask
         self._connections = connections
+        self._sent_count = 0
+        """Brokers that have it and have not answered."""
+        self._next_at = -inf
+        """When one more broker is asked; infinite: none is left."""
         nodes = None if ask.node is None else [ask.node]
         self._connecting = Connecting(connections, nodes, deadline=ask.deadline)
 
+    @property
+    def due_at(self) -> float:
+        """When `advance` has something to do, beside answers."""
+        if self.reply is not None or self._next_at == inf:
+            return inf
+        return max(min(self._ask.deadline, self._connecting.next_at), self._next_at)
+
     def advance(self, now: float) -> None:
         """Connect, and send, as far as that is possible now."""
-        if self.reply is not None or self.is_sent:
+        if self.reply is not None or now < self._next_at:
             return
         try:
             node = self._connecting.ready(now)
         except TailraceError as error:
-            self.reply = Reply(self._ask.node, error, is_sent=False)
+            self._next_at = inf
+            if not self._sent_count:
+                self.reply = Reply(self._ask.node, error, is_sent=False)
         else:
             if node is not None:
+                may_repeat = (
+                    self._ask.node is None and api_of(type(self._ask.body)).key in _QUESTIONS
+                )
+                self._next_at = now + SILENT_S if may_repeat else inf
                 self._send(node, now)
 
     def _send(self, node: Node, now: float) -> None:
@@ -271,9 +319,9 @@ class _Request:
                 self.reply = Reply(node, mismatch, is_sent=False)
                 return
         # The broker has the time that is left of the call, not a whole request.timeout.ms.
-        left_ms = max(self.deadline - now, 0.0) * 1000
+        left_ms = max(ask.deadline - now, 0.0) * 1000
         # Before the send, which may call `done` at once.
-        self.is_sent = True
+        self._sent_count += 1
         nodes.send(
             node.id,
             ask.body,
@@ -284,6 +332,10 @@ class _Request:
         )
 
     def _done(self, node: Node, outcome: RequestOutcome) -> None:
+        self._sent_count -= 1
+        # Another broker has answered before, or may still.
+        if self.reply is not None or (isinstance(outcome, DisconnectedError) and self._sent_count):
+            return
         if isinstance(outcome, NodeError):
             failure = explained(outcome, node)
             # A request that cannot be encoded for this broker has not left.

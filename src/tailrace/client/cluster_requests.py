@@ -7,8 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from tailrace.client.cluster_metadata import ClusterMetadata, PartitionInfo, partitions_of
-from tailrace.client.nodes import ConnectionPool, DisconnectedError, Node, NodeError, RequestOutcome
+from tailrace.client.cluster_metadata import ClusterMetadata, PartitionInfo, Token, partitions_of
+from tailrace.client.nodes import (
+    SILENT_S,
+    ConnectionPool,
+    DisconnectedError,
+    Node,
+    NodeError,
+    RequestOutcome,
+    RequestTimedOutError,
+)
 from tailrace.client.pending import Pending
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.messages.metadata import (
@@ -91,8 +99,22 @@ def listed_topics(response: MetadataResponse) -> Listing:
     }
 
 
+class _Waiting(NamedTuple):
+    """The request for metadata that is under way."""
+
+    token: Token
+    node: Node
+    until: float
+    """When another broker is asked."""
+
+
 class ClusterRequests:
-    """Requests that any broker answers; times are monotonic seconds."""
+    """Requests that any broker answers; times are monotonic seconds.
+
+    A broker that does not answer a request for metadata holds it up for `SILENT_S`, not for
+    `request.timeout.ms`: then another one is asked. Each time in a row the wait is twice as long,
+    since all of them may be slow.
+    """
 
     def __init__(
         self,
@@ -114,6 +136,9 @@ class ClusterRequests:
         self._failures = 0
         """Failures of connections that were seen."""
         self._waits_for_node = False
+        self._waiting: _Waiting | None = None
+        self._silences = 0
+        """Requests in a row that were left for another broker."""
         self.errors: list[Exception] = []
         """The refused login, if there is one; the next call that waits raises it."""
         self.listings = TopicListings(nodes, timeout_ms=timeout_ms, error_of=error_of)
@@ -127,6 +152,8 @@ class ClusterRequests:
             # A broker that is gone may have been replaced.
             self._failures = self._nodes.failure_count
             metadata.request_update()
+        if self._waiting is not None and now >= self._waiting.until:
+            self._leave(self._waiting, now)
         if metadata.due_in(now) <= 0:
             node = self._nodes.least_loaded(metadata.nodes, now)
             if node is None:
@@ -145,7 +172,8 @@ class ClusterRequests:
     def next_deadline(self, now: float) -> float:
         """When a request is due; infinite while a connection is made for it (see `nodes`)."""
         due_in = self._metadata.due_in(now)
-        return inf if self._waits_for_node and due_in <= 0 else now + due_in
+        due_at = inf if self._waits_for_node and due_in <= 0 else now + due_in
+        return due_at if self._waiting is None else min(due_at, self._waiting.until)
 
     def any_node(self, now: float) -> Node | None:
         """A node that is ready; if none is, one gets a connection."""
@@ -163,6 +191,18 @@ class ClusterRequests:
         if error is not None:
             self.errors[:] = [self._error_of(error)]
 
+    def _leave(self, waiting: _Waiting, now: float) -> None:
+        """Have another broker asked, if one can be; an answer that still comes is ignored."""
+        wait_s = SILENT_S * 2**self._silences
+        other = self._nodes.least_loaded(self._metadata.nodes, now)
+        if other is None or other == waiting.node:
+            self._waiting = waiting._replace(until=now + wait_s)
+            return
+        self._waiting = None
+        self._silences += 1
+        error = RequestTimedOutError(f"{waiting.node}: no answer to Metadata for {wait_s:g} s")
+        self._metadata.failed(waiting.token, error, now)
+
     def _ask(self, node: Node, now: float) -> None:
         metadata = self._metadata
         asked = metadata.next_request(now, may_create=self._may_create_topics())
@@ -176,7 +216,11 @@ class ClusterRequests:
             metadata.failed(token, error, now)
             return
 
+        self._waiting = _Waiting(token, node, now + SILENT_S * 2**self._silences)
+
         def take(outcome: RequestOutcome) -> None:
+            if self._waiting is not None and self._waiting.token is token:
+                self._waiting, self._silences = None, 0
             if isinstance(outcome, MetadataResponse):
                 metadata.answered(token, outcome, self._clock(), version=version)
             else:

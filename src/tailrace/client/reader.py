@@ -418,7 +418,7 @@ class ClusterReader:
             found.extend([] if node is None else [node])
             return node is not None
 
-        while not (yield Until(is_ready, until)):
+        while not (yield Until(is_ready, min(until, connecting.next_at))):
             engine.check_open()
         return found[0]
 
@@ -426,12 +426,12 @@ class ClusterReader:
         self, names: Collection[str] | None, *, may_create: bool = False
     ) -> dict[str, TopicDescription]:
         asked = None if names is None else tuple(MetadataRequestTopic(name=each) for each in names)
-        broker = self.any_broker()
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=may_create)
+        call = self.call(limit_ms=REQUEST_TIMEOUT_MS, retries=0)
         # Any broker has the metadata of all topics.
-        answer = broker.request(
-            MetadataRequest(topics=asked, allow_auto_topic_creation=may_create), MetadataResponse
-        )
-        raise_for(answer.error_code, about=f"{broker.address} was asked for metadata")
+        (reply,) = self.run(call.send((Ask(None, request, inf),)))
+        answer = reply.answer(MetadataResponse)
+        raise_for(answer.error_code, about=f"{reply.address} was asked for metadata")
         self.routes.learn(answer)
         self.cluster_id = answer.cluster_id
         found: dict[str, TopicDescription] = {}
@@ -439,7 +439,7 @@ class ClusterReader:
             # A topic that does not exist is left out, since callers ask for those that do.
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic.name is None:
                 continue
-            raise_for(topic.error_code, about=f"topic {topic.name!r} at {broker.address}")
+            raise_for(topic.error_code, about=f"topic {topic.name!r} at {reply.address}")
             found[topic.name] = describe_topic(topic.name, topic, topic.partitions)
         return found
 

@@ -86,6 +86,10 @@ class Channel:
         """Begin to read requests."""
         self._socket.start()
 
+    def resume(self) -> None:
+        """Serve what its node has left during a pause."""
+        self._next()
+
     def close(self) -> None:
         """End the connection."""
         self._requests.clear()
@@ -110,6 +114,8 @@ class Channel:
 
     def _next(self) -> None:
         """Serve requests until a response has to be delayed."""
+        if self.node.is_paused:
+            return
         while self._requests and not self._is_busy and not self._is_lost and self.is_open:
             self._serve(self._requests.popleft())
 
@@ -167,6 +173,8 @@ class ScriptedNode:
         self.cluster = cluster
         self.id = node_id
         self.channels: list[Channel] = []
+        self.is_paused = False
+        """Whether it accepts connections and requests and answers none, as a stopped process."""
         self._listener: Listener | None = None
         self.port = 0
 
@@ -191,6 +199,12 @@ class ScriptedNode:
         channels, self.channels = self.channels, []
         for channel in channels:
             channel.close()
+
+    def resume(self) -> None:
+        """Answer what was asked during a pause, and what comes."""
+        self.is_paused = False
+        for channel in self.channels:
+            channel.resume()
 
     def _accepted(self, socket: Socket) -> None:
         self.channels = [each for each in self.channels if each.is_open]

@@ -4,6 +4,8 @@
             ^                                                            |
             '---- pause, for the items with a retriable error -----------'
 
+Brokers do not wait for each other: what one refuses is asked again while another is silent.
+
 An item is retried until the time limit of the call, or `retries` times, after pauses that grow.
 What does not exist is asked for `ABSENT_ATTEMPTS_MAX` times: a broker may not have heard of it yet.
 
@@ -13,12 +15,13 @@ cannot have got it. All other requests may be repeated after a lost connection.
 Not here: what the requests mean; see the modules of the operations.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tailrace.client.admin.outcomes import Outcomes
-from tailrace.client.calls import Ask, Call, Reply
-from tailrace.client.drive.steps import Steps
+from tailrace.client.calls import Ask, Call
+from tailrace.client.drive.steps import Steps, at_once
 from tailrace.client.errors import (
     IncompleteAnswerError,
     OperationTimeoutError,
@@ -130,16 +133,117 @@ def of_partitions(topics: Iterable[Any]) -> Iterator[tuple[TopicPartition, Any]]
             yield TopicPartition(topic.name, each.partition_index), each
 
 
-@dataclass(slots=True, kw_only=True)
-class _Round(Generic[K, V]):
-    """The items of an operation that are not done, and the outcomes so far."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Items(Generic[K, V, M]):
+    """The items of one call of an operation, and the steps that settle them (`at_once`)."""
 
-    pending: list[K]
+    call: Call
+    request: ItemRequest[K, V, M]
     done: dict[K, V | TailraceError] = field(default_factory=dict)
-    later: dict[K, TailraceError] = field(default_factory=dict)
-    """Items to retry, with their last errors."""
-    alone: set[K] = field(default_factory=set)
-    """Items that get their own request, because one in theirs could not be sent."""
+    """The outcomes so far."""
+    steps: deque[Steps[None]] = field(default_factory=deque)
+    """The steps that are to be begun."""
+
+    def settle(self, items: Sequence[K], *, attempt: int, is_alone: bool = False) -> Steps[None]:
+        """Ask the brokers of these items, each on its own; `is_alone`: one request for each."""
+        call, request = self.call, self.request
+        targets = {each: request.target_of(each) for each in items}
+        routed = yield from call.routes.find(call, set(targets.values()))
+        batches: dict[tuple[Node | None, object], list[K]] = {}
+        later: dict[K, TailraceError] = {}
+        for item in items:
+            node = routed[targets[item]]
+            if isinstance(node, TailraceError):
+                self._take_one(item, node, later=later, attempt=attempt)
+            else:
+                key = item if request.is_single or is_alone else None
+                batches.setdefault((node, key), []).append(item)
+        # A slow broker holds up no other, nor the retries of what others have answered.
+        for (node, _), batch in batches.items():
+            self.steps.append(self._ask(node, batch, attempt=attempt))
+        self.steps.append(self._retry(later, attempt=attempt))
+
+    def _ask(self, node: "Node | None", batch: Sequence[K], *, attempt: int) -> Steps[None]:
+        """Settle the items of one request, with those that have to be retried."""
+        call, request = self.call, self.request
+        ask = Ask(
+            node,
+            request.request(batch),
+            call.deadline,
+            request.first_version,
+            request.last_version,
+        )
+        (reply,) = yield from call.send((ask,))
+        outcome = reply.outcome
+        later: dict[K, TailraceError] = {}
+        if isinstance(outcome, UnsupportedBrokerError) and len(batch) > 1:
+            # A request that cannot carry one of its items is not sent at all: one of them may be
+            # what this version cannot carry.
+            self.steps.append(self.settle(batch, attempt=attempt, is_alone=True))
+            return
+        if isinstance(outcome, TailraceError):
+            for item in batch:
+                # It may have been carried out, so a second request could answer that the topic
+                # exists.
+                if request.is_sent_once and reply.is_sent:
+                    self.done[item] = UnknownOutcomeError(request.name_of(item), cause=outcome)
+                else:
+                    self._take_one(item, outcome, later=later, attempt=attempt)
+        else:
+            assert isinstance(outcome, request.response)
+            # By item, not by place: a broker may answer in another order, or about more than was
+            # asked.
+            found = dict(request.read(outcome, batch, address=reply.address))
+            for item in batch:
+                if item in found:
+                    self._take_one(item, found[item], later=later, attempt=attempt)
+                else:
+                    self.done[item] = IncompleteAnswerError(
+                        f"{request.name_of(item)}: {reply.address} left it out of its "
+                        f"{type(outcome).__name__}; is it a broker of Kafka?"
+                    )
+        self.steps.append(self._retry(later, attempt=attempt))
+
+    def _take_one(
+        self,
+        item: K,
+        outcome: V | TailraceError,
+        *,
+        later: dict[K, TailraceError],
+        attempt: int,
+    ) -> None:
+        """Note an outcome, or in `later` that the item is to be retried."""
+        request = self.request
+        if not isinstance(outcome, RetriableError):
+            self.done[item] = outcome
+            return
+        code = outcome.code if isinstance(outcome, RemoteRetriableError) else ErrorCode.NONE
+        # The controller has begun and was not done in time: as if no answer had come.
+        if request.is_sent_once and code == ErrorCode.REQUEST_TIMED_OUT:
+            self.done[item] = UnknownOutcomeError(request.name_of(item), cause=outcome)
+        # A broker that has not heard of a new topic yet answers as one that never will.
+        elif code in request.final or (code in _ABSENT and attempt + 1 >= ABSENT_ATTEMPTS_MAX):
+            self.done[item] = outcome
+        else:
+            later[item] = outcome
+
+    def _retry(self, later: Mapping[K, TailraceError], *, attempt: int) -> Steps[None]:
+        """Settle items after a pause, if the limits of the call allow another attempt."""
+        if not later:
+            return
+        call, request = self.call, self.request
+        # The broker may be the wrong one: a leader that has moved, a coordinator that was replaced.
+        call.routes.forget(map(request.target_of, later))
+        seconds = call.pauses.pause_s(attempt)
+        # Items that are done keep their results; only the rest has an error.
+        if attempt >= call.retries:
+            self.done.update(later)
+        elif call.left_s <= seconds:
+            for item, error in later.items():
+                self.done[item] = _timed_out(call, request.name_of(item), error)
+        else:
+            yield from call.pause(seconds)
+            self.steps.append(self.settle([*later], attempt=attempt + 1))
 
 
 def for_each(
@@ -151,56 +255,11 @@ def for_each(
     """
     # An item that is given twice is asked for once.
     order = list(dict.fromkeys(items))
-    state: _Round[K, V] = _Round(pending=order)
-    attempt = 0
-    while state.pending:
-        targets = {each: request.target_of(each) for each in state.pending}
-        routed = yield from call.routes.find(call, set(targets.values()))
-        batches: dict[tuple[Node | None, object], list[K]] = {}
-        for item in state.pending:
-            node = routed[targets[item]]
-            if isinstance(node, TailraceError):
-                _settle(state, request, item=item, outcome=node, attempt=attempt)
-            else:
-                # A request that cannot carry one of its items is not sent at all, so these are
-                # split.
-                is_alone = request.is_single or item in state.alone
-                batches.setdefault((node, item if is_alone else None), []).append(item)
-        if batches:
-            asks = tuple(
-                Ask(
-                    node,
-                    request.request(batch),
-                    call.deadline,
-                    request.first_version,
-                    request.last_version,
-                )
-                for (node, _), batch in batches.items()
-            )
-            # All brokers at once: a slow one holds up none of the others.
-            replies = yield from call.send(asks)
-            for batch, reply in zip(batches.values(), replies, strict=True):
-                _take(state, request, batch, reply=reply, attempt=attempt)
-        # The broker may be the wrong one: a leader that has moved, a coordinator that was replaced.
-        call.routes.forget(targets[item] for item in state.later)
-        state.pending = [each for each in state.pending if each not in state.done]
-        if not state.later:
-            continue
-        seconds = call.pauses.pause_s(attempt)
-        # Items that are done keep their results; only the rest has an error.
-        if attempt >= call.retries:
-            state.done |= state.later
-            break
-        if call.left_s <= seconds:
-            state.done |= {
-                item: _timed_out(call, request.name_of(item), error)
-                for item, error in state.later.items()
-            }
-            break
-        yield from call.pause(seconds)
-        state.later = {}
-        attempt += 1
-    return Outcomes({item: state.done[item] for item in order})
+    asked = _Items(call=call, request=request)
+    if order:
+        asked.steps.append(asked.settle(order, attempt=0))
+        yield from at_once(asked.steps, call.clock)
+    return Outcomes({item: asked.done[item] for item in order})
 
 
 def ask_one(call: Call, request: ItemRequest[str, V, M], item: str = "") -> Steps[V]:
@@ -321,66 +380,6 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, number in sorted(partitions):
         found.setdefault(topic, []).append(number)
     return found
-
-
-def _take(
-    state: _Round[K, V],
-    request: ItemRequest[K, V, M],
-    batch: Sequence[K],
-    *,
-    reply: Reply,
-    attempt: int,
-) -> None:
-    """Settle the items of one request."""
-    outcome = reply.outcome
-    if isinstance(outcome, TailraceError):
-        if isinstance(outcome, UnsupportedBrokerError) and len(batch) > 1:
-            # One of the items may be what this version of the request cannot carry.
-            state.alone.update(batch)
-            return
-        for item in batch:
-            # It may have been carried out, so a second request could answer that the topic exists.
-            if request.is_sent_once and reply.is_sent:
-                name = request.name_of(item)
-                state.done[item] = UnknownOutcomeError(name, cause=outcome)
-            else:
-                _settle(state, request, item=item, outcome=outcome, attempt=attempt)
-        return
-    assert isinstance(outcome, request.response)
-    # By item, not by place: a broker may answer in another order, or about more than was asked.
-    found = dict(request.read(outcome, batch, address=reply.address))
-    for item in batch:
-        if item in found:
-            _settle(state, request, item=item, outcome=found[item], attempt=attempt)
-        else:
-            name = type(outcome).__name__
-            state.done[item] = IncompleteAnswerError(
-                f"{request.name_of(item)}: {reply.address} left it out of its {name}; is it a "
-                "broker of Kafka?"
-            )
-
-
-def _settle(
-    state: _Round[K, V],
-    request: ItemRequest[K, V, M],
-    *,
-    item: K,
-    outcome: V | TailraceError,
-    attempt: int,
-) -> None:
-    """Note an outcome, or that the item is to be retried."""
-    if not isinstance(outcome, RetriableError):
-        state.done[item] = outcome
-        return
-    code = outcome.code if isinstance(outcome, RemoteRetriableError) else ErrorCode.NONE
-    # The controller has begun and was not done in time: as if no answer had come.
-    if request.is_sent_once and code == ErrorCode.REQUEST_TIMED_OUT:
-        state.done[item] = UnknownOutcomeError(request.name_of(item), cause=outcome)
-    # A broker that has not heard of a new topic yet answers as one that never will.
-    elif code in request.final or (code in _ABSENT and attempt + 1 >= ABSENT_ATTEMPTS_MAX):
-        state.done[item] = outcome
-    else:
-        state.later[item] = outcome
 
 
 def _timed_out(call: Call, name: str, last: TailraceError) -> OperationTimeoutError:

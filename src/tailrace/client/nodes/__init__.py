@@ -21,6 +21,7 @@ from tailrace.client.errors import (
 )
 from tailrace.client.nodes.connection import Done, RequestOutcome
 from tailrace.client.nodes.pool import (
+    SILENT_S,
     ConnectionPool,
     Node,
     NodesStatistics,
@@ -30,6 +31,7 @@ from tailrace.client.nodes.sasl import Credentials, Login
 from tailrace.client.retries import Backoff
 
 __all__ = [
+    "SILENT_S",
     "AuthenticationError",
     "Backoff",
     "ConnectionPool",

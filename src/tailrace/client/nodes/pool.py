@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.client.errors import (
     AuthenticationError,
@@ -49,6 +49,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NEVER = float("inf")
+
+SILENT_S: Final = 2.0
+"""A broker that has owed an answer or a connection for longer is asked after all others; four times
+as long as it holds a Fetch by default (`fetch.max.wait.ms`)."""
+
+_READY, _CONNECTING, _UNCONNECTED, _SILENT, _NOT_NOW = range(5)
 
 _FAILURES_SAID_MAX = 2
 """Failures in a row that are logged at INFO: a broker tries a lost controller twice a second."""
@@ -124,6 +130,8 @@ class BrokerConnection:
     """End of the broker's throttle time; nothing is sent before."""
     active_at: float = -NEVER
     """When the connection was last used."""
+    heard_at: float = -NEVER
+    """When the broker was last heard, or given a request while it owed no answer."""
     retired_at: float = NEVER
     """When the connection is to be replaced, because its SASL session ends."""
     failure: NodeError | None = None
@@ -138,6 +146,14 @@ class BrokerConnection:
     def is_connected(self) -> bool:
         """Whether there is a connection, or an attempt at one."""
         return self.connection is not None or self.cancel is not None
+
+    def silent_s(self, now: float) -> float:
+        """Seconds for which the broker has owed an answer or a connection; 0 if it owes none."""
+        if not self.is_connected:
+            return 0.0
+        if self.connection is None or not self.connection.is_ready:
+            return now - self.attempted_at
+        return now - self.heard_at if self.connection.in_flight else 0.0
 
     def statistics(self) -> NodeStatistics:
         """The connection and its requests right now."""
@@ -294,6 +310,8 @@ class ConnectionPool:
         connection = state.connection
         assert connection is not None, f"{state.node} is not ready"
         assert connection.is_ready, f"{state.node} is not ready"
+        if not connection.in_flight:
+            state.heard_at = now
         api = api_of(type(body))
         version = connection.versions.get(api.key)
         deadline = now + timeout_ms / 1000
@@ -331,10 +349,11 @@ class ConnectionPool:
         """The best node for a request that any node can answer; None if there is none now.
 
         A ready one with the fewest requests in flight; else one that is connecting; else the one
-        that was tried longest ago. It need not be connected yet.
+        that was tried longest ago. One that has been silent for `SILENT_S` comes last: it may be
+        cut off. It need not be connected yet.
         """
         best: Node | None = None
-        best_rank = (3, 0.0)
+        best_rank = (_NOT_NOW, 0.0)
         # From a random one on: clients that start together would all ask the first of the list.
         start = self._chance.randrange(len(nodes)) if nodes else 0
         for node in (*nodes[start:], *nodes[:start]):
@@ -342,6 +361,11 @@ class ConnectionPool:
             if rank < best_rank:
                 best, best_rank = node, rank
         return best
+
+    def silent_s(self, node_id: int, now: float) -> float:
+        """Seconds for which a node has owed an answer or a connection; 0 if it owes none."""
+        state = self._states.get(node_id)
+        return 0.0 if state is None else state.silent_s(now)
 
     def in_flight(self, node_id: int) -> int:
         """Requests to this node that have no result yet."""
@@ -409,16 +433,21 @@ class ConnectionPool:
             done(outcome)
 
     def _rank(self, node_id: int, now: float) -> tuple[int, float]:
-        """Sort key of a node for `least_loaded`, best first; from 3 on it cannot be chosen."""
+        """Sort key of a node for `least_loaded`, best first; `_NOT_NOW` cannot be chosen."""
         state = self._states.get(node_id)
         if state is None:
-            return 2, -NEVER
-        if self.is_ready(node_id, now):
-            return 0, self.in_flight(node_id)
+            return _UNCONNECTED, -NEVER
         if not state.is_connected:
-            return (2, state.attempted_at) if now >= state.retry_at else (3, 0.0)
+            is_due = now >= state.retry_at
+            return (_UNCONNECTED, state.attempted_at) if is_due else (_NOT_NOW, 0.0)
+        is_ready = self.is_ready(node_id, now)
         # Ready, but full or throttled: nothing can be sent. One that is connecting may be next.
-        return (3, 0.0) if state.is_ready else (1, 0.0)
+        if state.is_ready and not is_ready:
+            return _NOT_NOW, 0.0
+        silent_s = state.silent_s(now)
+        if silent_s >= SILENT_S:
+            return _SILENT, silent_s
+        return (_READY, self.in_flight(node_id)) if is_ready else (_CONNECTING, 0.0)
 
     def _begin(self, state: BrokerConnection, now: float) -> None:
         def arrived(what: Socket | OSError) -> None:
@@ -458,7 +487,7 @@ class ConnectionPool:
         if connection is None:
             return
         was_ready = connection.is_ready
-        state.active_at = now
+        state.active_at = state.heard_at = now
         try:
             if arrived is not None:
                 connection.start()
@@ -533,7 +562,8 @@ class ConnectionPool:
                     self._fail(
                         state,
                         RequestTimedOutError(
-                            f"{state.node}: no answer to {late.api.key.title} in time"
+                            f"{state.node}: no answer to {late.api.key.title} in time; it has "
+                            f"been silent for {state.silent_s(now):.0f} s"
                         ),
                         now,
                     )
