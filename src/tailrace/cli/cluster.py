@@ -93,7 +93,8 @@ def describe(
 ) -> None:
     """Show the brokers of a cluster, fenced ones too, its controller, and the metadata quorum.
 
-    Of a replica of the metadata log the lag is shown too, in records.
+    Each broker is asked, for 3 seconds, whether it answers this machine. Of a replica of the
+    metadata log the lag is shown too, in records.
 
     With --data, show brokers, topics, configs, features, quotas and ACLs from files. The state at
     an offset includes all records below it, the state at a time all records with a timestamp up to

@@ -1,7 +1,8 @@
 """`tailrace cluster describe` of a cluster that runs: brokers, controller and quorum."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,8 +16,11 @@ from tailrace.client.admin.cluster import (
     QuorumReplica,
     describe_cluster,
 )
+from tailrace.client.calls import Ask
 from tailrace.client.errors import UnsupportedBrokerError
-from tailrace.errors import RetriableError
+from tailrace.client.nodes import Node
+from tailrace.errors import RetriableError, TailraceError
+from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.runtime.clock import iso_time
 
 if TYPE_CHECKING:
@@ -24,10 +28,14 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "tailrace.cluster/1"
 
+ANSWER_LIMIT_MS: Final = 3_000
+"""Longest wait for the answers of the brokers; one that is well takes some milliseconds."""
+
 
 def describe_running(connection: Connection, *, as_json: bool) -> None:
     """Print the brokers of a cluster, fenced ones too, and the replicas of its metadata log.
 
+    Each broker is asked whether it answers, all of them at the same time, for `ANSWER_LIMIT_MS`.
     Without controllers it prints what the broker knows, says so, and ends with exit code 1.
 
     Raises:
@@ -41,16 +49,20 @@ def describe_running(connection: Connection, *, as_json: bool) -> None:
             quorum = _quorum(cluster)
         except RetriableError as error:
             silence = error
+        silent = _silent(cluster, found)
     # Brokers name any of them as the controller, since each forwards to the active one (KIP-590).
     controller = None if found.controller is None or silence else found.controller.id
     if quorum is not None:
         controller = None if quorum.leader_id < 0 else quorum.leader_id
     if as_json:
-        _emit(found, quorum, controller)
+        _emit(found, quorum, controller, silent=silent)
     else:
         click.echo(f"cluster {found.cluster_id or '-'}: {_controller(controller, quorum)}")
-        for line in (*_broker_lines(found), *(() if quorum is None else _quorum_lines(quorum))):
+        parts = _broker_lines(found, silent), () if quorum is None else _quorum_lines(quorum)
+        for line in chain(*parts):
             click.echo(line)
+    for number, reason in silent.items():
+        say(f"broker {number} does not answer this machine: {reason}")
     if silence is not None:
         say(f"no controller answers, and the states of brokers may be old: {silence}")
         sys.exit(1)
@@ -62,6 +74,20 @@ def _brokers(cluster: "ClusterReader") -> ClusterDescription:
     except UnsupportedBrokerError:
         say("this broker does not name fenced brokers (before Kafka 4.0); shown are the others")
         return cluster.do(describe_cluster)
+
+
+def _silent(cluster: "ClusterReader", found: ClusterDescription) -> dict[int, str]:
+    """The brokers that do not take a new connection and answer on it, with the reasons."""
+    call = cluster.call(limit_ms=ANSWER_LIMIT_MS, retries=0)
+    # KIP-511: brokers refuse an empty name or version with INVALID_REQUEST.
+    request = ApiVersionsRequest(client_software_name="tailrace", client_software_version="1")
+    nodes = [Node(each.id, each.host, each.port) for each in found.brokers]
+    replies = cluster.run(call.send([Ask(each, request, call.deadline) for each in nodes]))
+    return {
+        node.id: str(reply.outcome)
+        for node, reply in zip(nodes, replies, strict=True)
+        if isinstance(reply.outcome, TailraceError)
+    }
 
 
 def _quorum(cluster: "ClusterReader") -> MetadataQuorum | None:
@@ -87,10 +113,11 @@ def _state(broker: BrokerNode) -> str:
     return "fenced" if broker.is_fenced else "active"
 
 
-def _broker_lines(found: ClusterDescription) -> Iterator[str]:
-    rows = [("id", "state", "rack", "address")]
+def _broker_lines(found: ClusterDescription, silent: Mapping[int, str]) -> Iterator[str]:
+    rows = [("id", "state", "answers", "rack", "address")]
     for each in found.brokers:
-        row = str(each.id), _state(each), each.rack or "-", f"{each.host}:{each.port}"
+        answers = "no" if each.id in silent else "yes"
+        row = str(each.id), _state(each), answers, each.rack or "-", f"{each.host}:{each.port}"
         rows.append(row)
     yield "brokers"
     yield from (f"  {line}" for line in aligned(rows, right=(0,)))
@@ -128,7 +155,13 @@ def _quorum_lines(quorum: MetadataQuorum) -> Iterator[str]:
     yield from (f"  {line}" for line in aligned(rows, right=(0, 2, 3)))
 
 
-def _emit(found: ClusterDescription, quorum: MetadataQuorum | None, controller: int | None) -> None:
+def _emit(
+    found: ClusterDescription,
+    quorum: MetadataQuorum | None,
+    controller: int | None,
+    *,
+    silent: Mapping[int, str],
+) -> None:
     cluster = {
         "cluster_id": found.cluster_id,
         "controller": controller,
@@ -140,6 +173,8 @@ def _emit(found: ClusterDescription, quorum: MetadataQuorum | None, controller: 
         broker = {
             "broker": each.id,
             "state": _state(each),
+            "answers": each.id not in silent,
+            "silence": silent.get(each.id),
             "rack": each.rack,
             "host": each.host,
             "port": each.port,

@@ -98,9 +98,10 @@ def replica(replica_id: int, end: int, *, caught_up: int = TIME_MS) -> ReplicaSt
 
 def test_brokers_and_quorum_are_described(cluster: ScriptedCluster) -> None:
     """The active controller is that of the quorum, and a replica lacks what its leader has more."""
+    port = cluster.nodes[1].port
     brokers = (
-        DescribeClusterBroker(broker_id=1, host="a", port=9092, rack="r"),
-        DescribeClusterBroker(broker_id=2, host="b", port=9092, is_fenced=True),
+        DescribeClusterBroker(broker_id=1, host="127.0.0.1", port=port, rack="r"),
+        DescribeClusterBroker(broker_id=2, host="127.0.0.2", port=port, is_fenced=True),
     )
     answer(
         cluster,
@@ -117,9 +118,9 @@ def test_brokers_and_quorum_are_described(cluster: ScriptedCluster) -> None:
     assert shown == [
         ["cluster", "ID:", "controller", "3000", "in", "epoch", "7,", "high", "watermark", "90"],
         ["brokers"],
-        ["id", "state", "rack", "address"],
-        ["1", "active", "r", "a:9092"],
-        ["2", "fenced", "-", "b:9092"],
+        ["id", "state", "answers", "rack", "address"],
+        ["1", "active", "yes", "r", f"127.0.0.1:{port}"],
+        ["2", "fenced", "no", "-", f"127.0.0.2:{port}"],
         ["metadata", "quorum"],
         ["id", "role", "log", "end", "lag", "caught", "up", "controller", "listener"],
         ["3000", "leader", "100", "0", TIME, "CONTROLLER://c:9093"],
@@ -138,12 +139,36 @@ def test_brokers_and_quorum_are_described(cluster: ScriptedCluster) -> None:
     ]
 
 
+def test_a_broker_that_answers_nobody_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the first of the list, and active: the others tell of it, and the reason is said."""
+    monkeypatch.setattr("tailrace.cli.cluster_status.ANSWER_LIMIT_MS", 300)
+    with real_cluster(nodes=2) as cluster:
+        brokers = tuple(
+            DescribeClusterBroker(broker_id=each.id, host="127.0.0.1", port=each.port)
+            for each in cluster.nodes.values()
+        )
+        answer(cluster, ApiKey.DESCRIBE_CLUSTER, DescribeClusterResponse(brokers=brokers))
+        answer(cluster, ApiKey.DESCRIBE_QUORUM, quorum())
+        cluster.nodes[1].is_paused = True
+        result = run("cluster", "describe", "--bootstrap", cluster.bootstrap)
+        assert result.exit_code == 0
+        shown = [line.split()[:3] for line in result.stdout.splitlines()]
+        assert shown[3:5] == [["1", "active", "no"], ["2", "active", "yes"]]
+        assert "broker 1 does not answer this machine: node 1 (127.0.0.1:" in result.stderr
+        assert "broker 2" not in result.stderr
+        at = ("--bootstrap", cluster.bootstrap)
+        found = [each for each in objects("cluster", "describe", *at) if each["type"] == "broker"]
+    assert [each["answers"] for each in found] == [False, True]
+    assert "silent for" in found[0]["silence"]
+    assert found[1]["silence"] is None
+
+
 def test_without_controllers_the_brokers_are_described(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exit code is 1, and the last line says which part of the output is missing."""
     monkeypatch.setattr("tailrace.cli.on_cluster.QUORUM_LIMIT_MS", 200)
-    broker = DescribeClusterBroker(broker_id=1, host="a", port=9092)
+    broker = DescribeClusterBroker(broker_id=1, host="127.0.0.1", port=cluster.nodes[1].port)
     answer(
         cluster,
         ApiKey.DESCRIBE_CLUSTER,
