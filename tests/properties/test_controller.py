@@ -102,7 +102,8 @@ class Watched(Controlled):
             for number, each in topic.partitions.items():
                 assert len(set(each.isr)) == len(each.isr)
                 assert set(each.isr) <= set(each.replicas)
-                assert not set(each.isr) & set(each.eligible_leader_replicas or ())
+                eligible = {*(each.eligible_leader_replicas or ())}
+                assert eligible <= {*each.replicas} - {*each.isr}
                 assert len(each.directories) == len(each.replicas)
                 assert set(each.adding_replicas) <= set(each.replicas)
                 if each.leader == NO_LEADER:

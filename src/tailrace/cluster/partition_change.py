@@ -100,12 +100,8 @@ class _Change:
             **(wanted.directories or {}),
         }
         self._was_eligible = state.eligible_leader_replicas or ()
-        # Beyond Kafka 4.3, whose controller elects it all the same: the others would cut all that
-        # they have.
-        self._last_known = tuple(
-            each for each in state.last_known_elr or () if each != wanted.emptied
-        )
         self._eligible = self._was_eligible
+        self._last_known = state.last_known_elr or ()
         self._insync_min = insync_min
 
     def fields(self) -> dict[str, Any]:
@@ -164,14 +160,23 @@ class _Change:
 
     def _find_eligible(self) -> None:
         """Find who has all committed records beside the ISR, which has too few members."""
+        self._last_known = tuple(each for each in self._last_known if each in self._have_log())
         if not self._rules.has_elr:
             return
         # With enough members the high watermark moves on, and who is not among them falls back.
         if len(self._isr) >= self._insync_min:
             self._eligible = ()
             return
-        known = {*self._was_eligible, *self._state.isr}
+        known = {*self._was_eligible, *self._state.isr} & self._have_log()
         self._eligible = tuple(sorted(known - set(self._isr) - self._wanted.unclean))
+
+    def _have_log(self) -> set[int]:
+        """The replicas before and after the change.
+
+        Beyond Kafka 4.3, whose controller may elect others one day: who is no replica any more, or
+        has lost its directory, comes back with an empty log, to which the others would cut theirs.
+        """
+        return {*self._state.replicas} & {*self._replicas} - {self._wanted.emptied}
 
     def _elect(self) -> tuple[int, bool]:
         """The leader, -1 for none; and whether records may be lost."""
@@ -214,7 +219,7 @@ class _Change:
         leader = changes.get("leader")
         if leader is None:
             return
-        if leader == NO_LEADER and not self._last_known:
+        if leader == NO_LEADER and not self._last_known and self._state.leader in self._have_log():
             # Only when the partition loses its leader, not at each change after that.
             changes["last_known_elr"] = (self._state.leader,)
         elif leader != NO_LEADER and self._last_known:

@@ -147,6 +147,35 @@ def test_an_eligible_replica_is_elected_without_a_loss() -> None:
     assert change(state, alive=(2, 3)) == {"leader": NO_LEADER, "last_known_elr": (1,)}
 
 
+def test_who_is_no_replica_any_more_has_no_log() -> None:
+    """It is neither eligible nor the last leader, also when it is a replica again."""
+    leaving = partition(
+        replicas=(1, 2, 3), removing_replicas=(2, 3), eligible_leader_replicas=(3,), isr=(1, 2)
+    )
+    assert change(leaving, insync_min=3) == {
+        "isr": (1,),
+        "leader": 1,
+        "replicas": (1,),
+        "removing_replicas": (),
+        "directories": (DIRECTORIES[1],),
+        "eligible_leader_replicas": (),
+    }
+    # As other controllers may have left it.
+    left = partition(replicas=(1,), eligible_leader_replicas=(2, 3))
+    found = change(left, replicas=(1, 2, 3), adding=(2, 3), alive=(2, 3), isr=())
+    assert (found["leader"], found["eligible_leader_replicas"]) == (NO_LEADER, (1,))
+    gone = partition(replicas=(1, 2), isr=(), leader=NO_LEADER, last_known_elr=(3,))
+    assert change(gone) == {"last_known_elr": ()}
+
+
+def test_a_replica_with_a_new_directory_is_not_eligible() -> None:
+    """It begins with an empty log."""
+    state = partition(isr=(), leader=NO_LEADER, eligible_leader_replicas=(1, 2))
+    found = change(state, directories={2: NEW}, emptied=2, alive=(2, 3))
+    assert found["eligible_leader_replicas"] == (1,)
+    assert "leader" not in found
+
+
 def test_the_last_known_leader_is_elected_when_nobody_is_eligible() -> None:
     """Uncleanly, since it may have lost records; not while it does not serve."""
     state = partition(isr=(), leader=NO_LEADER, last_known_elr=(1,))
