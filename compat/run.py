@@ -71,6 +71,7 @@ from compat import (
     recovering,
     schemas,
     securing,
+    settings,
     topic_patterns,
     transaction_answers,
     transaction_loops,
@@ -163,6 +164,7 @@ def check_nodes(report: Report, tools: Tools, directory: Path) -> None:
     report.check("the message tables are those of Kafka's definitions", differing(KAFKA.version))
     encoding.check(report, java, jars, directory)
     limits.check(report, java, jars, directory)
+    settings.check(report, java, jars)
     listeners.check(report, java, jars, directory)
     coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
     report.section("Requests of transactional producers in every state, to both brokers")

@@ -30,7 +30,6 @@ from tailrace.broker.config import (
     OWN_SETTINGS,
     TOPIC_DEFAULT_SETTINGS,
 )
-from tailrace.broker.foreign import IGNORED_PREFIXES, describe_ignored
 from tailrace.broker.listeners import LISTENER_SETTINGS
 from tailrace.cli import commands
 from tailrace.client.admin.config import ADMIN_SETTINGS
@@ -40,6 +39,7 @@ from tailrace.client.foreign import describe_foreign
 from tailrace.client.producer.config import PRODUCER_SETTINGS
 from tailrace.client.producer.metrics import describe_metrics
 from tailrace.config import describe_settings
+from tailrace.config.foreign import describe_foreign_of_groups, describe_foreign_settings
 from tailrace.coordinator.groups.settings import GROUP_CONFIGS
 from tailrace.records.schema import describe_columns
 from tailrace.schemas.config import REGISTRY_SETTINGS
@@ -106,13 +106,15 @@ def configuration() -> str:
         "to lie between the limits `group.consumer.min.*` and `group.consumer.max.*` of the "
         "broker.\n\n"
         + describe_settings(GROUP_CONFIGS)
+        + "\nOther settings of Apache Kafka's groups are refused:\n\n"
+        + describe_foreign_of_groups()
         + "\n## Defaults for topics\n\nBroker settings that a topic without its own value gets.\n\n"
         + describe_settings(TOPIC_DEFAULT_SETTINGS)
         + "\n## Settings of Apache Kafka without effect\n\nA `server.properties` may have them: "
-        "the broker starts, and one line of its log has their names. So it is with names that "
-        f"begin with {', '.join(f'`{each}`' for each in IGNORED_PREFIXES)}. Names that neither "
-        "Kafka nor this page has are refused.\n\n"
-        + describe_ignored()
+        "the broker starts, and one line of its log has their names. So it is with "
+        "`listener.name.<name>.` before any name of this page, but for `max.connections`. Names "
+        "that neither Kafka nor this page has are refused.\n\n"
+        + describe_foreign_settings()
         + '\n## Producer\n\nGiven as `Producer({"linger.ms": 20})` or `Producer(linger_ms=20)`, or '
         "both: names with dots and with underscores may be mixed, and a setting that is given "
         "twice with different values is refused. `AsyncProducer` has the same. "

@@ -26,7 +26,6 @@ from tailrace.broker.config import (
     usable_changes,
 )
 from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, LogServices
-from tailrace.broker.foreign import IGNORED
 from tailrace.broker.listeners import Listener
 from tailrace.broker.quorum import Quorum
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
@@ -216,7 +215,6 @@ class RunningBroker:
             settings=BrokerSettings(
                 declared={each.name: each for each in BROKER_SETTINGS},
                 changeable=changeable_settings(config),
-                ignored=IGNORED,
                 port_of=self.port_of,
                 given={**config.given, **config.ignored},
                 check=self._check_changes,

@@ -9,7 +9,6 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from tailrace.broker.foreign import IGNORED, is_ignored
 from tailrace.broker.kraft.settings import (
     FACTOR_MAX,
     KRAFT_SETTINGS,
@@ -32,15 +31,18 @@ from tailrace.broker.roles import OF_BROKERS, are_roles, quorum_faults, settings
 from tailrace.cluster.control.settings import CONTROL_SETTINGS, ControlConfig
 from tailrace.cluster.metadata.folder import METADATA_LOG_SETTINGS, MetadataLogConfig
 from tailrace.cluster.topic_defaults import TopicDefaults
+from tailrace.config.foreign import base_name, foreign_reason, foreign_settings
 from tailrace.config.settings import (
     INT32_MAX,
     INT64_MAX,
+    SUGGESTIONS_MAX,
     Setting,
     Value,
     field_values,
     parse_settings,
     setting,
     settings_of,
+    suggestion,
 )
 from tailrace.coordinator.groups import settings as group_settings
 from tailrace.coordinator.groups.settings import (
@@ -513,11 +515,14 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     ignored = {
         name: text
         for name, text in texts.items()
-        if (is_ignored(name) and name not in _NAMES) or name in without_effect
+        if name in without_effect or (name not in _NAMES and _is_foreign(name))
     }
     # Only those that have an effect are parsed: the others may have any value that Kafka allows.
     given = {name: text for name, text in texts.items() if name not in ignored}
-    values = parse_settings(BROKER_SETTINGS, given, hints=_HINTS, others=IGNORED, faults=faults)
+    hints = {**_HINTS, **_listener_hints(given)}
+    values = parse_settings(
+        BROKER_SETTINGS, given, hints=hints, others=foreign_settings, faults=faults
+    )
     own = field_values(BrokerConfig, values)
     if "node.id" not in given:
         own["node_id"] = own["broker_id"]
@@ -576,6 +581,22 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     if faults:
         raise ConfigError(faults)
     return config
+
+
+def _listener_hints(given: Iterable[str]) -> dict[str, str]:
+    """Questions about settings of listeners that are none."""
+    found = {}
+    # Only some, as of other unknown names: each search takes its time.
+    for name in [each for each in given if base_name(each) != each][:SUGGESTIONS_MAX]:
+        base = base_name(name)
+        question = suggestion(base, (*_NAMES, *foreign_settings()))
+        found[name] = question.replace("mean ", f"mean {name.removesuffix(base)}", 1)
+    return found
+
+
+def _is_foreign(name: str) -> bool:
+    """Whether it is a setting of Kafka's that has no effect here, or has none for one listener."""
+    return foreign_reason(name) is not None or (name != base_name(name) in _NAMES)
 
 
 CORDONED: Final = "cordoned.log.dirs"

@@ -9,8 +9,8 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.config import Setting, setting, settings_of
-from tailrace.config.settings import INT64_MAX, settings_together
-from tailrace.security.tls_config import TLS_SETTINGS, TlsConfig, shown_fields
+from tailrace.config.settings import INT64_MAX, settings_together, shown_fields
+from tailrace.security.tls_config import TLS_SETTINGS, TlsConfig
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
@@ -57,19 +57,23 @@ class SecurityConfig:
         "sasl.username", default="", text="The user's name, for PLAIN and SCRAM."
     )
     sasl_password: str = setting(
-        "sasl.password", default="", text="The user's password, for PLAIN and SCRAM; never logged."
+        "sasl.password",
+        default="",
+        is_secret=True,
+        text="The user's password, for PLAIN and SCRAM.",
     )
     sasl_jaas_config: str = setting(
         "sasl.jaas.config",
         default="",
+        is_secret=True,
         text="The login as Java's clients have it, instead of the settings of the mechanism: one "
-        "entry of PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule or Krb5LoginModule; "
-        "never logged.",
+        "entry of PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule or Krb5LoginModule.",
     )
     sasl_oauth_token: "TokenFunction | None" = settings_together(
         Setting(
             name=TOKEN_FUNCTION,
             default="",
+            is_secret=True,
             text="A function (also a coroutine function) that returns a token for OAUTHBEARER, as "
             "a str or an `OAuthToken`. It runs on a thread of its own.",
         ),
@@ -89,7 +93,8 @@ class SecurityConfig:
     sasl_oauthbearer_client_secret: str = setting(
         "sasl.oauthbearer.client.credentials.client.secret",
         default="",
-        text="Its secret; also as `sasl.oauthbearer.client.secret`; never logged.",
+        is_secret=True,
+        text="Its secret; also as `sasl.oauthbearer.client.secret`.",
     )
     sasl_oauthbearer_scope: str = setting(
         "sasl.oauthbearer.scope",
@@ -159,7 +164,7 @@ class SecurityConfig:
     tls: TlsConfig = settings_together(*TLS_SETTINGS, default_factory=TlsConfig)
 
     def __repr__(self) -> str:
-        return f"SecurityConfig({', '.join(shown_fields(self))})"
+        return f"SecurityConfig({shown_fields(self)})"
 
 
 def take_other_names(texts: MutableMapping[str, str], *, faults: list[str]) -> None:

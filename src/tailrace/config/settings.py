@@ -39,6 +39,10 @@ client can send many names."""
 SUGGESTION_CHARACTERS_MAX = 64
 """Longest unknown name for which a suggestion is searched."""
 
+HIDDEN: Final = "***"
+"""Shown instead of a secret, without quotes."""
+_SECRET_PARTS: Final = ("jaas", "keystore.key", "passphrase", "password", "secret")
+
 
 _KINDS: Final[Mapping[type[Value], Literal["int", "float", "bool", "string", "list"]]] = {
     int: "int",
@@ -70,6 +74,8 @@ class Setting:
     """Whether a topic setting has no broker setting for its default."""
     is_stored_only: bool = False
     """Whether the setting is accepted and reported, but has no effect in this release."""
+    is_secret: bool = False
+    """Whether its value is shown nowhere: in no answer, no error and no log line."""
 
     @property
     def kind(self) -> Literal["int", "float", "bool", "string", "list"]:
@@ -83,12 +89,17 @@ class Setting:
             ValueError: not of this kind, or out of range; the message is a whole sentence.
         """
         # Kafka trims values too.
-        value = self._parsed(text.strip())
+        text = text.strip()
+        value = self._parsed(text)
         if self.is_allowed is not None and not self.is_allowed(value):
             raise ValueError(
-                f"{self.name}: {text.strip()[:40]!r} is not allowed; it must be {self.rule_text}"
+                f"{self.name}: {self.shown(text)} is not allowed; it must be {self.rule_text}"
             )
         return value
+
+    def shown(self, text: str) -> str:
+        """A value for messages, or what is shown instead of a secret."""
+        return HIDDEN if self.is_secret else repr(text[:40])
 
     def _parsed(self, text: str) -> Value:
         match self.kind:
@@ -100,7 +111,7 @@ class Setting:
                 # As Kafka's ConfigDef: any case, and no other word. A "yes" that is read as false
                 # would be a trap.
                 if text.lower() not in {"true", "false"}:
-                    raise ValueError(f"{self.name}: {text!r} is not one of true, false")
+                    raise ValueError(f"{self.name}: {self.shown(text)} is not one of true, false")
                 return text.lower() == "true"
             case "list":
                 parts = tuple(part.strip() for part in text.split(",") if part.strip())
@@ -137,7 +148,7 @@ class Setting:
             if value != value:  # noqa: PLR0124
                 raise ValueError(text)
         except ValueError:
-            raise ValueError(f"{self.name}: {text[:40]!r} is not {wanted}") from None
+            raise ValueError(f"{self.name}: {self.shown(text)} is not {wanted}") from None
         if (self.low is not None and value < self.low) or (
             self.high is not None and value > self.high
         ):
@@ -147,10 +158,19 @@ class Setting:
     def _check_choice(self, text: str) -> None:
         # Case matters, as it does in Kafka's ValidString.
         if self.choices and text not in self.choices:
-            raise ValueError(f"{self.name}: {text!r} is not one of {self.range_text}")
+            raise ValueError(f"{self.name}: {self.shown(text)} is not one of {self.range_text}")
 
 
 _METADATA: Final = "setting"
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a setting of which only the name is known has to be taken for a secret.
+
+    It may be mistyped, of a single listener, or of another release. What is declared says it by
+    `is_secret`.
+    """
+    return any(part in name.lower() for part in _SECRET_PARTS)
 
 
 class Rules(TypedDict, total=False):
@@ -164,6 +184,7 @@ class Rules(TypedDict, total=False):
     broker_name: str
     is_topic_only: bool
     is_stored_only: bool
+    is_secret: bool
 
 
 _Declared = tuple[tuple[Setting, ...], Callable[..., Any] | None]
@@ -248,18 +269,34 @@ def field_values(config: type, values: Mapping[str, Value]) -> dict[str, Any]:
     }
 
 
+def shown_fields(config: object) -> str:
+    """`field=value` of the fields that declare settings and are not empty, without secrets.
+
+    For the `repr` of such an object, which appears in logs and tracebacks.
+    """
+    parts = []
+    kind: type = type(config)
+    for name, (settings, _) in _declarations(kind):
+        value = getattr(config, name)
+        if value not in ("", (), None):
+            # A value of several settings is an object that hides its own secrets.
+            is_hidden = len(settings) == 1 and settings[0].is_secret
+            parts.append(f"{name}={HIDDEN if is_hidden else repr(value)}")
+    return ", ".join(parts)
+
+
 def parse_settings(
     declared: Iterable[Setting],
     given: Mapping[str, str],
     *,
     hints: Mapping[str, str] = MappingProxyType({}),
-    others: Iterable[str] = (),
+    others: Callable[[], Iterable[str]] = tuple,
     faults: list[str] | None = None,
 ) -> dict[str, Value]:
     """Every declared setting with its given or default value, by name.
 
-    `hints` say what to give instead of names that are known to be none. `others` are names that
-    may have been meant, besides those declared. Unknown names and invalid values are added to
+    `hints` say what to give instead of names that are known to be none. `others` gives names
+    that may have been meant, besides those declared. Unknown names and invalid values are added to
     `faults`, if that is given, and the settings then have their defaults.
 
     Raises:
@@ -276,7 +313,7 @@ def parse_settings(
             # Each search compares with all names, so a file of nonsense gets only some.
             if not hint and searched < SUGGESTIONS_MAX:
                 searched += 1
-                hint = _suggestion(name, (*known, *others))
+                hint = suggestion(name, (*known, *others()))
             found.append(f"{name}: no such setting{'; ' * bool(hint)}{hint}")
             continue
         # All faults together: nobody wants to find them one start after the other.
@@ -291,7 +328,8 @@ def parse_settings(
     return values
 
 
-def _suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The question whether a similar name was meant; empty if there is none."""
     if len(name) > SUGGESTION_CHARACTERS_MAX:
         return ""
     import difflib  # Only a mistake needs it.
@@ -307,6 +345,8 @@ def describe_settings(declared: Iterable[Setting], title: str = "setting") -> st
         text = each.text
         if each.is_stored_only:
             text += " *(kept and reported; no effect yet)*"
+        if each.is_secret:
+            text += " *(secret: shown nowhere)*"
         lines.append(
             f"| `{each.name}` | {each.format(each.default) or '(none)'} "
             f"| {each.range_text} | {text} |"

@@ -13,17 +13,23 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from functools import partial
+from functools import cache, partial
 from typing import Final, NamedTuple
 
 from tailrace.cluster.config_changes import ConfigChange, changed_configs
 from tailrace.cluster.metadata.features import ELIGIBLE_LEADERS
 from tailrace.cluster.metadata.image import MIN_INSYNC_REPLICAS, ConfigResource
 from tailrace.cluster.records import config_records
-from tailrace.config.settings import INT32_MAX, Setting, parse_settings
+from tailrace.config.foreign import ForeignSetting, base_name, foreign_settings
+from tailrace.config.settings import (
+    HIDDEN,
+    INT32_MAX,
+    Setting,
+    is_secret_name,
+    parse_settings,
+)
 from tailrace.errors import ConfigError
 from tailrace.handlers.config_entries import ConfigValue
-from tailrace.handlers.kafka_settings import kafka_settings
 from tailrace.handlers.services import InvalidRequestError, Services
 from tailrace.protocol.config_resources import ConfigOperation, ConfigSource, ResourceType
 from tailrace.values import replace
@@ -44,7 +50,10 @@ kafka-reassign-partitions sets and deletes them."""
 
 _THROTTLE: Final = Setting(name="", default=0, low=0, text="")
 
-TYPES: Final = {"bool": 1, "string": 2, "int": 3, "short": 4, "long": 5, "float": 6, "list": 7}
+TYPES: Final = {
+    "bool": 1, "string": 2, "int": 3, "short": 4, "long": 5, "float": 6, "list": 7, "class": 8,
+    "password": 9,
+}  # fmt: skip
 """Types of values, by Kafka's numbers."""
 
 _OTHER_TYPES: Final = {
@@ -107,7 +116,7 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
     if name:
         check_is_this_broker(services, name, kind="Broker id", also=" or empty string,")
     layers = _layers(services)
-    settings, foreign = services.settings, kafka_settings()
+    settings, foreign = services.settings, _shown_foreign()
     known = dict.fromkeys((*settings.declared, *foreign))
     # Names that only another broker knows are shown too: a tool can delete them.
     dynamic = {key: None for layer in layers[:2] for key in layer.values}
@@ -124,18 +133,19 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
             value = _normal(services, declared, str(values[0].text)) if values else None
             other_type = _OTHER_TYPES.get(each)
             type_ = type_of(declared) if other_type is None else TYPES[other_type]
+            if declared.is_secret:
+                values, value, type_ = _without_texts(values), None, TYPES["password"]
             yield BrokerEntry(
-                each, values, value, type_, declared.text, is_read_only=not is_changeable
-            )
+                each, values, value, type_, declared.text,
+                is_sensitive=declared.is_secret, is_read_only=not is_changeable,
+            )  # fmt: skip
         elif other is not None:
-            reason = settings.ignored.get(each, "this broker does not have it")
-            text = f"No effect here: {reason}."
-            if other.is_sensitive:
-                values = [value._replace(text=None) for value in values]
+            is_secret = other.kind == "password"
+            if is_secret:
+                values = _without_texts(values)
             value = values[0].text if values else None
-            yield BrokerEntry(
-                each, values, value, other.type, text, is_sensitive=other.is_sensitive
-            )
+            text = f"No effect here. {other.reason}"
+            yield BrokerEntry(each, values, value, TYPES[other.kind], text, is_sensitive=is_secret)
         elif each in settings.changeable:
             text = "The limit of connections of one listener."
             yield BrokerEntry(each, values, values[0].text, TYPES["int"], text, is_read_only=False)
@@ -145,7 +155,7 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
             )
         else:
             # Another broker has stored it. Kafka shows no value of a name that it does not know.
-            values = [value._replace(text=None) for value in values]
+            values = _without_texts(values)
             yield BrokerEntry(each, values, None, 0, "Not known here.", is_sensitive=True)
 
 
@@ -193,7 +203,10 @@ async def alter_broker(
     await services.changes.on_device(partial(services.own_controller.write, make))
     # After the write: settings that were refused by the device must not be in use.
     await services.settings.apply()
-    named = ",".join(f"{key}={value}" for key, value in sorted(planned.items()))
+    named = ",".join(
+        f"{key}={HIDDEN if _is_secret(services, key) else value}"
+        for key, value in sorted(planned.items())
+    )
     logger.info("broker_configured node=%s configs=%s", name or "all", named)
 
 
@@ -214,7 +227,7 @@ def check_is_this_broker(services: Services, name: str, *, kind: str, also: str 
 
 
 def _check_names(services: Services, changes: Iterable[ConfigChange]) -> None:
-    settings, foreign = services.settings, kafka_settings()
+    settings, foreign = services.settings, _shown_foreign()
     # A deletion is always allowed: the setting may be from a broker with plug-ins.
     named = [each.name for each in changes if each.operation is not ConfigOperation.DELETE]
     fixed = [
@@ -227,7 +240,7 @@ def _check_names(services: Services, changes: Iterable[ConfigChange]) -> None:
     unknown = {each: "" for each in named if each not in settings.changeable | THROTTLES.keys()}
     if unknown:
         # It knows none of them, and finds what may have been meant.
-        parse_settings((), unknown, others=sorted(settings.changeable | THROTTLES.keys()))
+        parse_settings((), unknown, others=lambda: sorted(settings.changeable | THROTTLES.keys()))
 
 
 def _check_values(
@@ -260,6 +273,25 @@ def _check_insync(
         raise ConfigError(
             [f"Cluster-level {MIN_INSYNC_REPLICAS} cannot be removed while ELR is enabled."]
         )
+
+
+def _is_secret(services: Services, name: str) -> bool:
+    """Whether the value of a setting, which may be of a single listener, is shown nowhere."""
+    base = base_name(name)
+    declared, foreign = services.settings.declared.get(base), foreign_settings().get(base)
+    if declared is not None:
+        return declared.is_secret
+    return is_secret_name(name) or (foreign is not None and foreign.kind == "password")
+
+
+def _without_texts(values: Iterable[ConfigValue]) -> list[ConfigValue]:
+    return [value._replace(text=None) for value in values]
+
+
+@cache
+def _shown_foreign() -> Mapping[str, ForeignSetting]:
+    """The settings without effect that Kafka's DescribeConfigs shows."""
+    return {name: each for name, each in foreign_settings().items() if each.kind}
 
 
 class _Layer(NamedTuple):
@@ -317,7 +349,7 @@ def _defaults(services: Services) -> dict[str, str]:
     }
     found["listener.security.protocol.map"] = _PROTOCOLS
     found |= {
-        name: each.default for name, each in kafka_settings().items() if each.default is not None
+        name: each.default for name, each in _shown_foreign().items() if each.default is not None
     }
     return found
 

@@ -150,8 +150,6 @@ class BrokerSettings:
     """The settings that it has, by name."""
     changeable: frozenset[str]
     """Names of those that change while it runs."""
-    ignored: Mapping[str, str]
-    """Settings of Kafka's that have no effect here: the reason, by name."""
     port_of: Callable[[str], int | None]
     """The port that a listener of this broker has; None: there is no such listener."""
     given: Mapping[str, str]

@@ -17,9 +17,9 @@ from tailrace.config import (
     settings_of,
     settings_texts,
 )
-from tailrace.config.settings import INT32_MAX, settings_together
+from tailrace.config.settings import INT32_MAX, settings_together, shown_fields
 from tailrace.errors import ConfigError
-from tailrace.values import dataclass, fields
+from tailrace.values import dataclass
 
 _PREFIX: Final = "schema.registry."
 _URL: Final = "schema.registry.url"
@@ -73,10 +73,11 @@ class RegistryConfig:
     basic_auth_user_info: str = setting(
         "basic.auth.user.info",
         default="",
-        text="USER:PASSWORD for basic authentication; never logged. A URL may have it too.",
+        is_secret=True,
+        text="USER:PASSWORD for basic authentication. A URL may have it too.",
     )
     bearer_auth_token: str = setting(
-        "bearer.auth.token", default="", text="A token to log in with; never logged."
+        "bearer.auth.token", default="", is_secret=True, text="A token to log in with."
     )
     truststore: str = setting(
         "ssl.truststore.location",
@@ -94,7 +95,7 @@ class RegistryConfig:
         "ssl.key.location", default="", text="PEM file with the client's private key."
     )
     key_password: str = setting(
-        "ssl.key.password", default="", text="Password of the private key; never logged."
+        "ssl.key.password", default="", is_secret=True, text="Password of the private key."
     )
     connect_timeout_ms: int = setting(
         "http.connect.timeout.ms",
@@ -176,13 +177,7 @@ class RegistryConfig:
     )
 
     def __repr__(self) -> str:
-        # These objects appear in logs and tracebacks.
-        secret = {"basic_auth_user_info", "bearer_auth_token", "key_password"}
-        shown = (
-            f"{each.name}={'***' if each.name in secret else repr(getattr(self, each.name))}"
-            for each in fields(self)
-        )
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return f"RegistryConfig({shown_fields(self)})"
 
 
 REGISTRY_SETTINGS: Final = settings_of(RegistryConfig)

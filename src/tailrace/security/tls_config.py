@@ -8,11 +8,8 @@ Not here: what the settings mean (`tls_context`), and those of listeners alone (
 from typing import Final
 
 from tailrace.config import setting, settings_of
-from tailrace.values import dataclass, fields
-
-# By parts of names, so that a new setting for a password is hidden without a change here.
-_SECRETS: Final = ("password", "secret", "jaas", "keystore_key", "oauth_token")
-"""Parts of the names of fields that are never shown."""
+from tailrace.config.settings import shown_fields
+from tailrace.values import dataclass
 
 _STORES: Final = ("PEM", "PKCS12", "JKS", "")
 
@@ -38,11 +35,13 @@ class TlsConfig:
     ssl_truststore_password: str = setting(
         "ssl.truststore.password",
         default="",
-        text="Password of a PKCS12 truststore; never logged.",
+        is_secret=True,
+        text="Password of a PKCS12 truststore.",
     )
     ssl_truststore_certificates: str = setting(
         "ssl.truststore.certificates",
         default="",
+        is_secret=True,
         text="The authorities themselves, in PEM, instead of a file.",
     )
     ssl_keystore_location: str = setting(
@@ -58,17 +57,19 @@ class TlsConfig:
         text="Type of the keystore; its content decides if empty. JKS has to be converted.",
     )
     ssl_keystore_password: str = setting(
-        "ssl.keystore.password", default="", text="Password of a PKCS12 keystore; never logged."
+        "ssl.keystore.password", default="", is_secret=True, text="Password of a PKCS12 keystore."
     )
     ssl_keystore_certificate_chain: str = setting(
         "ssl.keystore.certificate.chain",
         default="",
+        is_secret=True,
         text="The certificate chain itself, in PEM, instead of a file.",
     )
     ssl_keystore_key: str = setting(
         "ssl.keystore.key",
         default="",
-        text="The private key itself, in PEM; never logged.",
+        is_secret=True,
+        text="The private key itself, in PEM.",
     )
     ssl_key_location: str = setting(
         "ssl.key.location",
@@ -78,7 +79,8 @@ class TlsConfig:
     ssl_key_password: str = setting(
         "ssl.key.password",
         default="",
-        text="Password of the private key; never logged.",
+        is_secret=True,
+        text="Password of the private key.",
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(
         "ssl.enabled.protocols",
@@ -109,21 +111,7 @@ class TlsConfig:
     )
 
     def __repr__(self) -> str:
-        return f"TlsConfig({', '.join(shown_fields(self))})"
+        return f"TlsConfig({shown_fields(self)})"
 
 
 TLS_SETTINGS: Final = settings_of(TlsConfig)
-
-
-def is_secret(name: str) -> bool:
-    """Whether a field's value is never shown."""
-    return any(part in name for part in _SECRETS)
-
-
-def shown_fields(config: object) -> list[str]:
-    """The fields of a dataclass that are not empty, as NAME=VALUE; secrets as `***`."""
-    return [
-        f"{each.name}={'***' if is_secret(each.name) else getattr(config, each.name)!r}"
-        for each in fields(config)  # type: ignore[arg-type]  # it is a dataclass
-        if getattr(config, each.name)
-    ]

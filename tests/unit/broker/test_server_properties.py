@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tailrace.broker.config import BROKER_SETTINGS, broker_config
-from tailrace.broker.foreign import IGNORED, is_ignored
 from tailrace.broker.kraft.settings import RACK_AWARE
 from tailrace.config import read_properties
 from tailrace.errors import ConfigError
@@ -176,12 +175,6 @@ def test_what_would_mislead_is_refused_with_advice(name: str, value: str, told: 
         broker_config({"log.dirs": "data", name: value})
     (fault,) = raised.value.faults
     assert told in fault
-
-
-def test_a_name_is_obeyed_or_ignored_and_not_both() -> None:
-    """The two tables of names have none in common."""
-    assert [setting.name for setting in BROKER_SETTINGS if is_ignored(setting.name)] == []
-    assert len(IGNORED) > 200
 
 
 def test_every_setting_of_the_broker_is_on_its_page() -> None:

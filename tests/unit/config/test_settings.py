@@ -15,7 +15,7 @@ from tailrace.config import (
     read_properties,
     settings_texts,
 )
-from tailrace.config.settings import SUGGESTIONS_MAX
+from tailrace.config.settings import SUGGESTIONS_MAX, is_secret_name
 from tailrace.errors import ConfigError
 
 DECLARED = (
@@ -121,6 +121,36 @@ def test_a_properties_file_is_read_as_java_does() -> None:
     assert read_properties(text) == {
         "a": "3", "b": "2", "c": "xy", "url": "a=b:c", "empty": "", "alone": "", "last": "z",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        Setting(name="a", default="", choices=("x",), text="", is_secret=True),
+        Setting(name="a", default=(), choices=("x",), text="", is_secret=True),
+        Setting(name="a", default=False, text="", is_secret=True),
+        Setting(name="a", default=0, text="", is_secret=True),
+        Setting(
+            name="a", default="", text="", is_secret=True,
+            is_allowed=lambda value: not value, rule_text="empty",
+        ),
+    ],
+)  # fmt: skip
+def test_an_error_has_no_secret(secret: Setting) -> None:
+    """A value that is refused may be a password with a typing error."""
+    with pytest.raises(ConfigError, match=r"^a: \*\*\* is not") as raised:
+        parse_settings([secret], {"a": "hunter2"})
+    assert "hunter2" not in str(raised.value)
+
+
+def test_names_tell_of_secrets() -> None:
+    """Names that are mistyped, of one listener or of another release, too."""
+    for name in (
+        "listener.name.x.plain.sasl.jaas.config", "ssl.KEY.PASSWORD", "password.encoder.secret",
+        "ssl.keystore.keys",
+    ):  # fmt: skip
+        assert is_secret_name(name), name
+    assert not is_secret_name("sasl.oauthbearer.token.endpoint.url")
 
 
 def test_words_are_name_and_value() -> None:

@@ -6,7 +6,6 @@ Tools that ask the controller itself look at settings before they change them.
 from collections.abc import Callable
 
 from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig, changeable_settings
-from tailrace.broker.foreign import IGNORED
 from tailrace.cluster.metadata.image import EVERYTHING_CHANGED, MetadataImage
 from tailrace.cluster.state import FollowedCluster
 from tailrace.coordinator.groups.settings import ConsumerSettings
@@ -41,7 +40,6 @@ def described_node(
         settings=BrokerSettings(
             declared={each.name: each for each in BROKER_SETTINGS},
             changeable=changeable_settings(config),
-            ignored=IGNORED,
             port_of=port_of,
             given={**config.given, **config.ignored},
             check=_unchecked,

@@ -10,6 +10,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from tailrace.config.foreign import FOREIGN_OF_GROUPS
 from tailrace.config.settings import INT32_MAX, field_values, parse_settings, setting, settings_of
 from tailrace.errors import ConfigError
 from tailrace.values import dataclass, replace
@@ -324,7 +325,12 @@ def check_group_configs(configs: Mapping[str, str], broker: ConsumerSettings) ->
             broker; or else a session timeout that is not longer than the heartbeat interval.
     """
     faults: list[str] = []
-    values = parse_settings(GROUP_CONFIGS, {**broker_values(broker), **configs}, faults=faults)
+    values = parse_settings(
+        GROUP_CONFIGS,
+        {**broker_values(broker), **configs},
+        hints=FOREIGN_OF_GROUPS,
+        faults=faults,
+    )
     config = GroupConfig(**field_values(GroupConfig, values))
     for name in configs.keys() & _FIELDS.keys():
         # Kafka allows a group only what lies between the limits of the broker.
