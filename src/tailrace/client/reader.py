@@ -151,7 +151,8 @@ class ClusterReader:
         # Here, so that a file that cannot be read is an error of the constructor.
         self._security = config.open_security()
         self._open_network = open_network
-        self._monotonic = monotonic
+        self.clock = monotonic
+        """Seconds; deadlines are in these."""
         self._chance = chance or random.SystemRandom()
         self._opening = threading.Lock()
         self._opened: tuple[ClusterEngine, ThreadDriver] | None = None
@@ -321,18 +322,25 @@ class ClusterReader:
         """Read answers until the predicate is true, for `seconds` at most."""
 
         def steps() -> Steps[None]:
-            yield Until(is_done, self._monotonic() + seconds)
+            yield Until(is_done, self.clock() + seconds)
 
         self.run(steps())
 
-    def connect(self, node: Node) -> None:
-        """Wait until a broker is ready.
+    def connecting(self, node: Node) -> Callable[[], bool]:
+        """Begin to connect to a broker; the result says whether it is ready, in `wait_until`.
 
-        Raises:
+        Raises (the result):
             UnreachableBrokerError: it cannot be reached, or is no broker.
             AuthenticationError: the login failed, or the broker's identity could not be checked.
         """
-        self.run(self._connected([node], inf))
+        engine, _ = self._open()
+        connecting = Connecting(engine, [node], deadline=inf)
+
+        def is_ready() -> bool:
+            now = self.clock()
+            return engine.nodes.is_ready(node.id, now) or connecting.ready(now) is not None
+
+        return is_ready
 
     def ask(
         self, node: Node, body: Message, response: type[M], *, version_max: int | None
@@ -350,7 +358,7 @@ class ClusterReader:
     ) -> "PendingRequest | None":
         """Send a request if the broker is ready, else do nothing; never waits."""
         engine, _ = self._open()
-        now = self._monotonic()
+        now = self.clock()
         # Also while the broker throttles this client.
         if not engine.nodes.is_ready(node.id, now):
             return None
@@ -387,13 +395,13 @@ class ClusterReader:
             # parent keeps using the same sockets.
             if self._opened is None or self._opened[1].is_over:
                 network = self._open_network()
-                driver = ThreadDriver(network, clock=self._monotonic)
+                driver = ThreadDriver(network, clock=self.clock)
                 engine = ClusterEngine(
                     self._config,
                     kind="reader",
                     network=network,
                     chance=self._chance,
-                    clock=self._monotonic,
+                    clock=self.clock,
                     wake=lambda: None,
                     version_limits=self._version_limits,
                     security=self._security,
@@ -414,7 +422,7 @@ class ClusterReader:
         found: list[Node] = []
 
         def is_ready() -> bool:
-            node = connecting.ready(self._monotonic())
+            node = connecting.ready(self.clock())
             found.extend([] if node is None else [node])
             return node is not None
 

@@ -20,13 +20,19 @@ Invariant: the pieces of a partition are handed out in the order of their offset
 `positions` says where the next ones begin.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from tailrace.client.errors import RemoteRetriableError, raise_for
-from tailrace.errors import CorruptionError, FatalError, OffsetOutOfRangeError
+from tailrace.client.routes import leader as leader_of
+from tailrace.errors import (
+    CorruptionError,
+    FatalError,
+    OffsetOutOfRangeError,
+    RetriableError,
+)
 from tailrace.model import IsolationLevel, Offset, TimestampType, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID, received_records
@@ -55,8 +61,18 @@ FETCH_BYTES = 4 * 1024 * 1024
 FETCH_WAIT_MS = 500
 """Longest time that the broker waits for the first byte (Kafka: fetch.max.wait.ms)."""
 
+PAUSE_S: Final = 0.5
+"""Between two attempts at a partition while others are read."""
+
+RETRY_S: Final = 5.0
+"""Time until the error of such a partition is raised; more than an election takes."""
+
 BY_NAME: Final = 12
 """The last version that names topics; later ones have their ids (KIP-516)."""
+
+
+Failures = dict[TopicPartition, RetriableError]
+"""Partitions that could not be read, and why."""
 
 
 class Fetched(NamedTuple):
@@ -129,6 +145,13 @@ class Tailer:
             if each not in self._limits or offset < self._limits[each]
         }
         self._under_way: dict[RemoteBroker, tuple[dict[TopicPartition, int], PendingRequest]] = {}
+        self._connecting: dict[RemoteBroker, Callable[[], bool]] = {}
+        """Leaders that cannot be asked yet; the call says whether one can, or raises."""
+        self._tried_since: dict[TopicPartition, float] = {}
+        """Since when partitions have had no answer but errors."""
+        self._retry_at: dict[TopicPartition, float] = {}
+        self._error: RetriableError | None = None
+        """The error of the next poll."""
 
     @property
     def is_over(self) -> bool:
@@ -143,8 +166,9 @@ class Tailer:
     def poll(self, seconds: float) -> list[Fetched]:
         """The records that have come; waits up to `seconds` if there are none yet.
 
-        Retriable errors are retried, a bounded number of times in a row; the positions stay right
-        after any error, so that `poll` can be called again.
+        Retriable errors are retried, a bounded number of times in a row; if other partitions are
+        read meanwhile, for `RETRY_S`. The positions stay right after any error, so that `poll` can
+        be called again.
 
         Raises:
             OffsetOutOfRangeError: a log does not have the offset any more, or not yet.
@@ -154,6 +178,9 @@ class Tailer:
             RemoteFatalError: a broker refuses.
             FatalError: a batch is larger than a frame may be.
         """
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
         return self._cluster.retrying(lambda: self._step(seconds))
 
     def next(self) -> list[Fetched]:
@@ -166,45 +193,118 @@ class Tailer:
         return self._cluster.retrying(lambda: self._step(inf, must_have=True))
 
     def _step(self, seconds: float, *, must_have: bool = False) -> list[Fetched]:
+        deadline = self._cluster.clock() + seconds
+        found: list[Fetched] = []
+        is_answered = False
         try:
-            self._send()
-            waited = [each for _, each in self._under_way.values()]
-            self._cluster.wait_until(lambda: any(each.is_done for each in waited), seconds)
-            found = []
-            for leader, (asked, pending) in list(self._under_way.items()):
-                if pending.is_done:
-                    del self._under_way[leader]
-                    answer = pending.result(FetchResponse)
-                    found += list(self._take(leader, asked, answer, must_have=must_have))
+            while not is_answered:
+                failed: Failures = {}
+                self._send(failed)
+                until = min([deadline, *self._retry_at.values()])
+                if self._under_way or self._connecting:
+                    wait_s = max(0.0, until - self._cluster.clock())
+                    self._cluster.wait_until(self._has_news, wait_s)
+                for leader, (asked, pending) in list(self._under_way.items()):
+                    if pending.is_done:
+                        is_answered = True
+                        del self._under_way[leader]
+                        found += self._answered(
+                            leader, asked, pending, failed=failed, must_have=must_have
+                        )
+                self._end_connecting(failed)
+                if failed:
+                    self._postpone(failed, is_alone=not found and not self._under_way)
+                is_answered = is_answered or self._cluster.clock() >= deadline
             for each in found:
                 self._advance(each)
             # Before the records are handed out: the broker answers while the caller decodes.
-            self._send(only_ready=True)
+            self._send({}, only_ready=True)
         except BaseException:
             # An answer that was dropped here is asked for again from the same position.
             self._under_way.clear()
+            self._connecting.clear()
             raise
         return found
 
-    def _send(self, *, only_ready: bool = False) -> None:
-        """Have a fetch under way at each leader that has none."""
+    def _send(self, failed: "Failures", *, only_ready: bool = False) -> None:
+        """Have a fetch under way at each leader that has none, or a connection to it begun."""
+        now = self._cluster.clock()
         wanted: dict[RemoteBroker, dict[TopicPartition, int]] = {}
         for partition, offset in self._positions.items():
-            wanted.setdefault(self._cluster.leader(partition), {})[partition] = offset
+            if self._retry_at.get(partition, now) > now:
+                continue
+            self._retry_at.pop(partition, None)
+            try:
+                wanted.setdefault(self._cluster.leader(partition), {})[partition] = offset
+            except RetriableError as error:
+                failed[partition] = error
         for leader, offsets in wanted.items():
             # One for each leader: a second would take records that the first is about to bring.
-            if leader in self._under_way:
+            if leader in self._under_way or leader in self._connecting:
                 continue
             request = fetch_request_for(
                 offsets, size_max=self._size, isolation=self._isolation, topic_id=self._topic_id
             )
             pending = leader.send_nowait(request, version_max=self._version_max)
-            # A connection that is ready may be lost before the send.
-            while pending is None and not only_ready:
-                self._cluster.connect(leader.node)
-                pending = leader.send_nowait(request, version_max=self._version_max)
             if pending is not None:
                 self._under_way[leader] = offsets, pending
+            elif not only_ready:
+                self._connecting[leader] = self._cluster.connecting(leader.node)
+                for each in offsets:
+                    self._tried_since.setdefault(each, now)
+
+    def _has_news(self) -> bool:
+        """Whether an answer has come, a leader can be asked, or it is clear that it cannot."""
+        return any(each.is_done for _, each in self._under_way.values()) or any(
+            map(_is_settled, self._connecting.values())
+        )
+
+    def _end_connecting(self, failed: "Failures") -> None:
+        """Forget the attempts to connect that have ended."""
+        for leader, is_ready in list(self._connecting.items()):
+            try:
+                if is_ready():
+                    del self._connecting[leader]
+            except RetriableError as error:
+                del self._connecting[leader]
+                for each in self._positions:
+                    if self._cluster.routes.known(leader_of(each)) == leader.node:
+                        failed[each] = error
+
+    def _answered(
+        self,
+        leader: "RemoteBroker",
+        asked: Mapping[TopicPartition, int],
+        pending: "PendingRequest",
+        *,
+        failed: "Failures",
+        must_have: bool,
+    ) -> list[Fetched]:
+        try:
+            answer = pending.result(FetchResponse)
+            found = [*self._take(leader, asked, answer, failed=failed, must_have=must_have)]
+        except RetriableError as error:
+            failed.update(dict.fromkeys(asked, error))
+            return []
+        for each in asked.keys() - failed.keys():
+            self._tried_since.pop(each, None)
+        return found
+
+    def _postpone(self, failed: "Failures", *, is_alone: bool) -> None:
+        """Have partitions wait for their next attempt, at the leader of that time.
+
+        Raises:
+            RetriableError: nothing else is under way (`is_alone`).
+        """
+        for partition, error in failed.items():
+            if is_alone:
+                raise error
+            now = self._cluster.clock()
+            if now - self._tried_since.setdefault(partition, now) >= RETRY_S:
+                self._error = error
+                self._tried_since[partition] = now
+            self._retry_at[partition] = now + PAUSE_S
+        self._cluster.routes.forget(map(leader_of, failed))
 
     def _take(
         self,
@@ -212,6 +312,7 @@ class Tailer:
         asked: Mapping[TopicPartition, int],
         answer: FetchResponse,
         *,
+        failed: "Failures",
         must_have: bool,
     ) -> Iterator[Fetched]:
         parts = parts_of(answer, asked, topic_id=self._topic_id)
@@ -223,7 +324,11 @@ class Tailer:
         for partition, part in parts.items():
             offset, limit = asked[partition], self._limits.get(partition)
             place = f"{leader.address}, {partition}"
-            self._check(part, partition, leader, offset=offset)
+            try:
+                self._check(part, partition, leader, offset=offset)
+            except RetriableError as error:
+                failed[partition] = error
+                continue
             records = received_records(part.records)
             pieces = checked_pieces(records, offset=offset, place=place)
             if pieces:
@@ -244,7 +349,7 @@ class Tailer:
                 self._positions.pop(partition, None)
             elif must_have:
                 # The log was truncated meanwhile, or the broker is slow to make records visible.
-                raise RemoteRetriableError(
+                failed[partition] = RemoteRetriableError(
                     ErrorCode.OFFSET_NOT_AVAILABLE,
                     about=f"{leader.address} has no record of {partition} from offset {offset} on",
                 )
@@ -292,6 +397,14 @@ class Tailer:
         if self._isolation is IsolationLevel.READ_COMMITTED:
             return part.last_stable_offset
         return part.high_watermark
+
+
+def _is_settled(is_ready: Callable[[], bool]) -> bool:
+    """Whether an attempt to connect has ended, well or not."""
+    try:
+        return is_ready()
+    except RetriableError:
+        return True
 
 
 def fetch_pieces(

@@ -7,8 +7,8 @@ import pytest
 
 from tailrace.client import ClusterReader, UnreachableBrokerError
 from tailrace.client.tailer import Tailer
-from tailrace.errors import OffsetOutOfRangeError
-from tailrace.model import IsolationLevel
+from tailrace.errors import OffsetOutOfRangeError, RetriableError
+from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.testing.script import FaultKind
 from tests.unit.client.reading import FLIGHTS, ReadableCluster, reader, waiting_world
@@ -151,3 +151,38 @@ def test_partitions_that_begin_at_their_limit_are_over() -> None:
     with stage() as (cluster, client):
         assert Tailer(client, {FLIGHTS: 30}, limits={FLIGHTS: 30}).is_over
         assert cluster.count(ApiKey.FETCH) == 0
+
+
+@pytest.mark.parametrize("trouble", ["silent", "killed", "leaderless"])
+def test_a_partition_that_cannot_be_read_holds_up_no_other(trouble: str) -> None:
+    """Its error is raised after some attempts, and each poll before and after has the others."""
+    with stage() as (cluster, client):
+        cluster.create_topic("quiet")
+        quiet = TopicPartition("quiet", 0)
+        cluster.move(FLIGHTS, 2)
+        tailer = Tailer(client, {quiet: 0, FLIGHTS: 0})
+        if trouble == "silent":
+            cluster.nodes[1].is_paused = True
+        elif trouble == "killed":
+            cluster.nodes[1].kill()
+        else:
+            cluster.move(quiet, -1)
+        found = values(tailer, polls=8)
+        assert found == [*range(30)]
+        loop, longest_s = cluster.outside.loop, 0.0
+        errors: list[str] = []
+        while len(errors) < 2:
+            assert loop.time() < 50
+            cluster.flights.write(5)
+            client.pause(1)
+            began = loop.time()
+            try:
+                found += values(tailer)
+            except RetriableError as error:
+                errors.append(str(error))
+            longest_s = max(longest_s, loop.time() - began)
+        found += values(tailer, polls=2)
+        assert found == [*range(cluster.flights.end)]
+        # Twice 2 s for the metadata of a leader that a silent broker might know.
+        assert longest_s < 5
+        assert ("node -1" if trouble == "silent" else "quiet-0") in errors[0]
