@@ -12,15 +12,14 @@ of them began. So after a rest as much may be copied at once as the rate allows 
 """
 
 import logging
-from collections import deque
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.runtime.clock import Clock, elapsed_ms
+from tailrace.runtime.rates import WindowedSum, Windows
 from tailrace.storage.log import Log
-from tailrace.values import dataclass
 
 logger = logging.getLogger(__name__)
 
@@ -28,16 +27,6 @@ UNLIMITED: Final = INT64_MAX
 """The rate where none is set."""
 
 ALL_REPLICAS: Final = ("*",)
-
-
-@dataclass(slots=True, eq=False)
-class _Sample:
-    """The bytes of one window."""
-
-    begin_ms: int
-    last_ms: int
-    """When bytes were last added."""
-    size: int = 0
 
 
 class ReplicationQuota:
@@ -52,10 +41,8 @@ class ReplicationQuota:
         self._role = role
         self._clock = clock
         self._node_id = node_id
-        self._window_ms = window_s * 1000
-        self._kept_ms = window_count * self._window_ms
-        # One more than the windows: the oldest may reach into them from before.
-        self._samples: deque[_Sample] = deque(maxlen=window_count + 1)
+        self._windows = Windows(window_count, window_s * 1000)
+        self._sum = WindowedSum(self._windows)
 
     def configure(self, of_all: Mapping[str, str], of_this: Mapping[str, str]) -> None:
         """Take the rate from the changed settings of all brokers and of this one."""
@@ -89,32 +76,13 @@ class ReplicationQuota:
 
     def record(self, size: int) -> None:
         """Count bytes of throttled replicas, also of those in sync: all share the rate."""
-        now_ms = elapsed_ms(self._clock)
-        sample = self._newest(now_ms)
-        if now_ms - sample.begin_ms >= self._window_ms:
-            sample = _Sample(now_ms, now_ms)
-            self._samples.append(sample)
-        sample.size += size
-        sample.last_ms = now_ms
+        self._sum.add(size, elapsed_ms(self._clock))
 
     def rate(self) -> float:
         """Bytes in a second, over the last windows."""
-        now_ms = elapsed_ms(self._clock)
-        self._newest(now_ms)
-        begin_ms, size = now_ms, 0
-        for sample in self._samples:
-            if now_ms - sample.last_ms >= self._kept_ms:
-                # It stays, and begins now: a rest is no time over which later bytes are spread.
-                sample.begin_ms, sample.last_ms, sample.size = now_ms, now_ms, 0
-            begin_ms = min(begin_ms, sample.begin_ms)
-            size += sample.size
+        size, time_ms = self._sum.measure(elapsed_ms(self._clock))
         # Never less than a window, or the first bytes would be any rate.
-        return size * 1000 / max(now_ms - begin_ms, self._window_ms)
-
-    def _newest(self, now_ms: int) -> _Sample:
-        if not self._samples:
-            self._samples.append(_Sample(now_ms, now_ms))
-        return self._samples[-1]
+        return size * 1000 / max(time_ms, self._windows.size_ms)
 
 
 # A reassignment of a large topic names thousands of replicas, and each fetch asks.
