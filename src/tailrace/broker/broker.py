@@ -45,6 +45,7 @@ from tailrace.replication.quotas import ReplicationQuota
 from tailrace.replication.replicas import Replicas, ReplicaStatistics
 from tailrace.replication.validation import BatchValidation
 from tailrace.runtime.system import Runtime
+from tailrace.security.quotas import ClientQuotas, QuotaStatistics
 from tailrace.server.dispatch import Dispatch, Dispatcher, RequestAnswers
 from tailrace.server.listener import Port, Server, ServerStatistics
 from tailrace.storage.cleaner.worker import (
@@ -93,6 +94,8 @@ class BrokerStatistics:
     """Moves of partitions to other log directories."""
     flushes: FlushStatistics
     """Flushes to the devices."""
+    quotas: QuotaStatistics
+    """Throttled clients."""
     fetch_sessions: FetchSessionsStatistics
     """Fetch sessions of clients."""
     coordinators: CoordinatorsStatistics
@@ -152,6 +155,9 @@ class RunningBroker:
             )
             for role in ("leader", "follower")
         )
+        self.quotas = ClientQuotas(
+            lambda: quorum.cluster.metadata.quotas, runtime.clock, config.quotas
+        )
         self._move_throttle = Throttle(runtime.clock, config.move_bytes_per_second)
         self.moves = PartitionMoves(
             logs,
@@ -208,6 +214,7 @@ class RunningBroker:
             fetch_sessions=self._fetch_sessions,
             sends_to_nearest=config.kraft.sends_to_nearest,
             leader_quota=self._leader_quota,
+            quotas=self.quotas,
             fetch_bytes_max=config.fetch_bytes_max,
             # So that a waiting fetch of a lost client does not outlast `connections.max.idle.ms`.
             fetch_wait_ms_max=config.idle_ms_max // 2,
@@ -350,6 +357,7 @@ class RunningBroker:
             cleaner=self.cleaner.statistics(),
             moves=self.moves.statistics(),
             flushes=self.flushes.statistics(),
+            quotas=self.quotas.statistics(),
             fetch_sessions=self._fetch_sessions.statistics(),
             coordinators=self._coordinators.statistics(),
             metadata=self._quorum.metadata_statistics(),
@@ -421,7 +429,7 @@ class RunningBroker:
         self, services: Services, wrap_dispatch: Callable[[Dispatch], Dispatch] | None
     ) -> Server:
         config = self.config
-        dispatcher = Dispatcher(find_handlers(services), self._runtime.threads)
+        dispatcher = Dispatcher(find_handlers(services), self._runtime.threads, quotas=self.quotas)
 
         def answers(name: str) -> RequestAnswers:
             # What an answer depends on is bound here, so that no request has to carry it.
@@ -431,7 +439,7 @@ class RunningBroker:
             # A repeated request would bypass the wrapper.
             if wrap_dispatch:
                 return RequestAnswers(wrap_dispatch(dispatch))
-            return RequestAnswers(dispatch, find_repeats(of_listener))
+            return RequestAnswers(dispatch, find_repeats(of_listener), self.quotas)
 
         return Server(
             self._runtime.network,

@@ -57,6 +57,7 @@ from tailrace.handlers.fetch_sessions import FetchSessionLimits
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.records.codecs import OUTPUT_SIZE_MAX
 from tailrace.records.codecs import SETTING as DECOMPRESSED_SETTING
+from tailrace.security.quotas import QUOTA_SETTINGS, QuotaConfig
 from tailrace.server.quotas import ConnectionLimits
 from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
 from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
@@ -425,6 +426,7 @@ class BrokerConfig:
     transactions: TransactionSettings
     metadata_log: MetadataLogConfig
     kraft: KRaftConfig
+    quotas: QuotaConfig
     lifecycle: LifecycleConfig
     metadata_fetch: MetadataFetchConfig
     following: FollowingConfig
@@ -487,6 +489,7 @@ BROKER_SETTINGS = (
     *METADATA_LOG_SETTINGS,
     *(each for each in CONTROL_SETTINGS if each.name not in OF_BROKERS),
     *KRAFT_SETTINGS,
+    *QUOTA_SETTINGS,
     *TOPIC_DEFAULT_SETTINGS,
 )
 _BY_NAME = {each.name: each for each in BROKER_SETTINGS}
@@ -570,6 +573,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         transactions=TransactionSettings(**field_values(TransactionSettings, values)),
         metadata_log=MetadataLogConfig(**field_values(MetadataLogConfig, values)),
         kraft=kraft,
+        quotas=QuotaConfig(**field_values(QuotaConfig, values)),
         metadata_fetch=MetadataFetchConfig(**field_values(MetadataFetchConfig, values)),
         lifecycle=LifecycleConfig(**field_values(LifecycleConfig, values)),
         following=FollowingConfig(**field_values(FollowingConfig, values)),

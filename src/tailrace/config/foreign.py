@@ -162,12 +162,8 @@ producer.purgatory.purge.interval.requests int 1000
 alter.log.dirs.replication.quota.window.num int 11
 alter.log.dirs.replication.quota.window.size.seconds int 1
 """,
-    "Clients are not throttled.": """\
-controller.quota.window.num int 11
-controller.quota.window.size.seconds int 1
+    "New connections are not delayed.": """\
 max.connection.creation.rate int 2147483647
-quota.window.num int 11
-quota.window.size.seconds int 1
 """,
     "There is no TLS on listeners; those that ask for it are refused.": """\
 ssl.allow.dn.changes bool false

@@ -51,7 +51,6 @@ def handle_describe_client_quotas(
         Kafka's messages: a part without a type, a type twice, a match that its kind does not allow,
         an address beside other parts (INVALID_REQUEST), and a type that Kafka has not
         (UNSUPPORTED_VERSION).
-    Not done: limits by the quotas; this broker throttles no client.
     """
     try:
         parts = _parts(request.components)
@@ -138,11 +137,10 @@ async def handle_alter_client_quotas(
         or refused by itself, and all changes are one batch. The rules are those of the controller
         (`cluster.control.quotas`), with Kafka's codes. A dry run checks and changes nothing.
     After a crash: all of the changes are there if the request was answered; else all or none.
-    Not done: limits by the quotas; this broker keeps and shows them, and throttles no client.
     """
     answer: AlterClientQuotasResponse = await decide_here(
         services, header, request, rule=alter_client_quotas
     )
     if not request.validate_only and any(not each.error_code for each in answer.entries):
-        logger.info("client_quotas_changed note=kept and shown, and no client is throttled by them")
+        logger.info("client_quotas_changed peer=%s", header.caller.peer)
     return answer

@@ -28,6 +28,9 @@ Behaviour:
     `leader.replication.throttled.rate` (KIP-73); the answer waits for other records or its time.
   - A consumer may read from a follower too, up to the follower's high watermark. The leader sends
     one with a rack to a follower there, without records (KIP-392, `replica.selector.class`).
+  - The bytes of an answer to a consumer count against its quota. One that exceeds it leaves without
+    records, which the client gets later, and is not counted; no answer has more bytes than a
+    client may get that was silent before.
   - Replica ids below -1 are those of tools, which read up to the log end of any replica.
 Version notes: v7 has sessions; v9 checks the leader epoch (KIP-320); before v11 consumers read from
     the leader only; from v12 on a client may send the epoch of its last record, and learns where
@@ -49,6 +52,7 @@ from tailrace.handlers.fetch_sessions import (
     FetchContext,
     WantedPartition,
     count_of,
+    replica_id_of,
 )
 from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import LeaderEpoch, Offset, TopicPartition
@@ -74,6 +78,7 @@ from tailrace.runtime.clock import elapsed_ms
 from tailrace.runtime.files import without_waiting
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.steps import run_eagerly
+from tailrace.security.quotas import Charge
 from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
@@ -82,6 +87,10 @@ from tailrace.values import dataclass, replace
 PARTS_INLINE_MAX: Final = 100
 """Most partitions that are read in one callback: some 2 ms of work. More are read in slices."""
 
+
+PARTITION_BYTES: Final = 64
+"""Bytes that each partition of an answer counts against a quota, beside its records; in Kafka they
+are those that it takes, some 40 and the topic."""
 
 IDS_SINCE: Final = 13
 """The first version that names topics by id."""
@@ -119,31 +128,47 @@ def handle_fetch(
     """The available records, or an awaitable for a response that has to wait."""
     version = header.api_version
     if _is_long(request):
-        return _begin_later(services, version, request)
+        return _begin_later(services, header, request)
     # The session takes its changes over and is read in one callback, so that no other request of
     # the session comes in between.
     now_s = asyncio.get_running_loop().time()
+    charge = _charge_or_none(services, header, request)
     context = services.fetch_sessions.begin(
         request, uses_topic_ids=version >= IDS_SINCE, now_s=now_s
     )
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
-    reading = _Reading(services, request, context, version=version)
+    reading = _Reading(services, request, context, version=version, charge=charge)
     # A session may have many partitions although the request names few.
     if context.count() > PARTS_INLINE_MAX:
-        return _read(reading)
+        return _read(reading) if charge is None else charge.timed(_read(reading))
     # Most fetches are answered here, without a coroutine.
-    return reading.answer_or_none(now_s) or run_eagerly(_read(reading))
+    answer = reading.answer_or_none(now_s)
+    if answer is not None:
+        return answer
+    return run_eagerly(_read(reading)) if charge is None else charge.timed(_read(reading))
 
 
-async def _begin_later(services: Services, version: int, request: FetchRequest) -> FetchResponse:
+def _charge_or_none(
+    services: Services, header: RequestHeader, request: FetchRequest
+) -> Charge | None:
+    charge = services.quotas.fetch_charge_or_none(header)
+    # As in Kafka, followers are not clients: KIP-73 has a quota for them.
+    return None if charge is None or replica_id_of(request) >= 0 else charge
+
+
+async def _begin_later(
+    services: Services, header: RequestHeader, request: FetchRequest
+) -> FetchResponse:
+    version, charge = header.api_version, _charge_or_none(services, header, request)
     now_s = asyncio.get_running_loop().time()
     context = await services.fetch_sessions.begin_in_slices(
         request, Slices(), uses_topic_ids=version >= IDS_SINCE, now_s=now_s
     )
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
-    return await _read(_Reading(services, request, context, version=version))
+    reading = _Reading(services, request, context, version=version, charge=charge)
+    return await (_read(reading) if charge is None else charge.timed(_read(reading)))
 
 
 async def _read(reading: "_Reading") -> FetchResponse:
@@ -189,7 +214,13 @@ class _Reading:
     """Bytes that were there, and were not sent because the first batch had no room."""
 
     def __init__(
-        self, services: Services, request: FetchRequest, context: FetchContext, *, version: int
+        self,
+        services: Services,
+        request: FetchRequest,
+        context: FetchContext,
+        *,
+        version: int,
+        charge: Charge | None,
     ) -> None:
         self.answered: list[_RequestedPartition] = []
         """The partitions with an answer, in the order of their turns."""
@@ -223,6 +254,12 @@ class _Reading:
         )
         # 0 and less count as 0: the first batch comes all the same (KIP-74).
         self._bytes_max = min(max(request.max_bytes, 0), services.fetch_bytes_max)
+        self._charge = charge
+        """The quota of a consumer; None: it has none."""
+        if charge is not None:
+            # More would be throttled each time, and the consumer get nothing for ever.
+            allowed = max(charge.bytes_max - PARTITION_BYTES * context.count(), 0)
+            self._bytes_max = int(min(self._bytes_max, allowed))
         self._size = 0
         """Bytes of records in all answers together."""
         self._has_parts = False
@@ -275,6 +312,9 @@ class _Reading:
         code = self._context.check()
         if code is not ErrorCode.NONE:
             return FetchResponse(error_code=code, session_id=self._context.end(now_s))
+        throttled = self._throttled_or_none()
+        if throttled is not None:
+            return throttled
         take = self._context.take
         taken = [
             part
@@ -295,6 +335,9 @@ class _Reading:
         code = self._context.check()
         if code is not ErrorCode.NONE:
             return FetchResponse(error_code=code, session_id=self._context.end(loop.time()))
+        throttled = self._throttled_or_none()
+        if throttled is not None:
+            return throttled
         taken = []
         for part in self.answered:
             if part.answer is not None and self._context.take(part.read, part.answer):
@@ -309,6 +352,19 @@ class _Reading:
             responses=_topics_of(taken),
             node_endpoints=self._endpoints,
         )
+
+    def _throttled_or_none(self) -> FetchResponse | None:
+        """The answer to a consumer that exceeds its quota; None: it does not."""
+        charge = self._charge
+        if charge is None:
+            return None
+        size = self._size + PARTITION_BYTES * len(self.answered)
+        throttle_ms = charge.settle(size=size)
+        if not throttle_ms:
+            return None
+        # In the session the partitions keep what the client has got last, so that they are news.
+        charge.take_back(size)
+        return FetchResponse(throttle_time_ms=throttle_ms, session_id=self._context.throttled_id)
 
     def changed(self) -> list[_RequestedPartition]:
         """The partitions that have changed since the last call."""

@@ -113,6 +113,11 @@ class FetchContext(Protocol):
         """The session id of the response; after the last `take`."""
         ...
 
+    @property
+    def throttled_id(self) -> int:
+        """The session id of a response without partitions, which the client has to wait for."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSessionLimits:
@@ -262,6 +267,11 @@ class SessionlessFetch:
         """See `FetchContext`."""
         return NO_SESSION
 
+    @property
+    def throttled_id(self) -> int:
+        """See `FetchContext`: a session does not begin with nothing."""
+        return NO_SESSION
+
 
 class FullFetch(SessionlessFetch):
     """A request that begins a session, if there is room for one."""
@@ -346,6 +356,11 @@ class IncrementalFetch:
         return is_news
 
     def end(self, _now_s: float) -> int:
+        """See `FetchContext`."""
+        return self._session.id
+
+    @property
+    def throttled_id(self) -> int:
         """See `FetchContext`."""
         return self._session.id
 

@@ -31,7 +31,7 @@ Version notes: zstd needs v7 (UNSUPPORTED_COMPRESSION_TYPE below); v8 adds the m
 Transactions: before a transaction's first batch in a partition its coordinator is asked
     (`produce_transactions`). Transactional batches without a transactional id are refused
     (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). A fenced producer gets INVALID_PRODUCER_EPOCH.
-Not done: quotas.
+Quotas: the bytes of the request count when it is answered (`server.dispatch`).
 """
 
 import asyncio

@@ -21,6 +21,7 @@ from struct import Struct
 from typing import Final, NamedTuple, cast
 
 from tailrace.errors import TailraceError
+from tailrace.handlers.fetch import PARTITION_BYTES
 from tailrace.handlers.fetch_sessions import (
     ANY_REPLICA_SINCE,
     CONSUMER,
@@ -41,6 +42,7 @@ from tailrace.protocol.frames import SIZE_BYTES, RequestHeader, encode_request, 
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 from tailrace.protocol.primitives import write_uvarint
 from tailrace.runtime.files import without_waiting
+from tailrace.security.quotas import QuotaKind
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
 from tailrace.values import replace
@@ -70,6 +72,8 @@ class _Known(NamedTuple):
     """A request, cut by what may differ in its repetitions, and its answer."""
 
     request: FetchRequest
+    user: str
+    client_id: str | None
     key: PartitionKey
     wanted: FetchPartition
     limit: ReadLimit
@@ -149,6 +153,14 @@ class RepeatedFetch:
         found = self._found_or_none(known, offset)
         if found is None or found.records is None:
             return None
+        quotas = self._services.quotas
+        quota = quotas.find(QuotaKind.FETCH, known.user, known.client_id)
+        if quota is not None:
+            size, now_ms = len(found.records) + PARTITION_BYTES, quotas.now_ms
+            # An answer with a throttle time has no records: the general path makes it.
+            if not quota.has_room(size, now_ms):
+                return None
+            quota.record(size, now_ms)
         # After everything that may fail: the general path must find the session as it was.
         if session is not None:
             session.repeat(
@@ -269,6 +281,8 @@ def _known_or_none(
     (wanted,) = topic.partitions
     return _Known(
         request=request,
+        user=header.caller.principal.name,
+        client_id=header.client_id,
         key=PartitionKey(topic.topic, topic.topic_id, wanted.partition),
         wanted=wanted,
         limit=read_limit(request.isolation_level),

@@ -14,6 +14,9 @@ answered there, byte by byte, and the log is then the same; every other request 
     take    each byte of the next one that stands for anything else is equal; the topic, its
             settings, the partition and the producer are looked up at each call
 
+Their bytes are counted where the client has a quota. Where they could exceed it, none is taken: an
+answer with a throttle time is made there.
+
 Invariant: nothing of a topic is remembered but its name, so that no change of it is missed.
 """
 
@@ -50,6 +53,7 @@ from tailrace.records.batch import Batch
 from tailrace.records.layout import HEADER_SIZE
 from tailrace.replication.partition import Partition
 from tailrace.replication.waiting import expire
+from tailrace.security.quotas import QuotaKind
 from tailrace.storage.checked_appends import CheckedBatches, allows_checked, plan_checked
 from tailrace.storage.segment import DueEntry
 from tailrace.values import replace
@@ -97,6 +101,7 @@ class _Known(NamedTuple):
     partition: int
     producer_id: ProducerId
     log_start_offset: int
+    user: str
 
 
 class _Repeat(NamedTuple):
@@ -168,6 +173,7 @@ class RepeatedProduce:
             partition=name.partition,
             producer_id=_batch_of(request).producer_id,
             log_start_offset=partition.log.start_offset,
+            user=header.caller.principal.name,
         )
         was_last, self._last = known == self._last, known
         # While there is room each request is remembered. Later it must come twice in a row: a
@@ -207,15 +213,21 @@ class RepeatedProduce:
     def _take(
         self, known: _Known, repeat: _Repeat, received: bytearray, *, place: tuple[int, int]
     ) -> tuple[int, bytes | Deferred[list[Records]]] | None:
+        services, (start, limit) = self._services, place
         partition = self._find(known, repeat.constant)
         # The log start is part of the answer, and DeleteRecords or retention may have raised it.
         if partition is None or partition.log.start_offset != known.log_start_offset:
+            return None
+        quotas = services.quotas
+        quota = quotas.find(QuotaKind.PRODUCE, known.user, known.client_id)
+        # These answers have no throttle time: near the limit each request is counted alone.
+        if quota is not None and not quota.has_room(limit - start, quotas.now_ms):
             return None
         # A reassignment may have added followers since, or one may have left the ISR.
         is_awaited = partition.leadership is not None and known.acks == Acks.ALL
         if is_awaited and partition.insync_spare < 0:
             return None
-        buffers, now_ms = self._buffers, self._services.clock.now_ms()
+        buffers, now_ms = self._buffers, services.clock.now_ms()
         state = buffers.state
         try:
             # Settings, producer state and the next offset are asked of the log each time, so
@@ -234,7 +246,7 @@ class RepeatedProduce:
         # All that were received together, as one call and one write: 16 small requests cost 1.7 us
         # each then, and 18 us one at a time (decision 71).
         count = kernels.take_produces(
-            received, *place, repeat.head, repeat.tail, repeat.answer,
+            received, start, limit, repeat.head, repeat.tail, repeat.answer,
             state, buffers.batches, buffers.answers, buffers.starts, buffers.entries, TAKEN_MAX,
         )  # fmt: skip
         if not count:
@@ -256,6 +268,8 @@ class RepeatedProduce:
         # path can begin with the same bytes.
         if not partition.append_checked(batches, now_ms=now_ms):
             return None
+        if quota is not None:
+            quota.record(position - start - count * SIZE_BYTES, quotas.now_ms)
         # A copy, since the buffers belong to all connections.
         answers = bytes(buffers.answers[:answers_size])
         awaited = partition.acknowledged(Offset(next_offset)) if is_awaited else None

@@ -57,6 +57,7 @@ from tailrace.replication.waiting import ReplicasTimedOutError
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import CutMeanwhileError
 from tailrace.runtime.threads import Threads
+from tailrace.security.quotas import ClientQuotas
 from tailrace.storage.appends import UnexpectedAppendOffsetError, UnreadableRecordsError
 from tailrace.storage.directories import UnusableDirectoryError
 from tailrace.storage.positions import ReadLimit
@@ -217,6 +218,8 @@ class Services:
     """Whether consumers are sent to followers in their rack (`replica.selector.class`, KIP-392)."""
     leader_quota: ReplicationQuota
     """The rate of the followers that are throttled here."""
+    quotas: ClientQuotas
+    """The quotas of users and client ids."""
     fetch_bytes_max: int
     """Most bytes of records in one fetch response."""
     fetch_wait_ms_max: int

@@ -6,7 +6,7 @@ Not here: how an answer is encoded and when it leaves (`server.dispatch`, `serve
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tailrace.errors import FatalError
@@ -22,6 +22,20 @@ PARTS_INLINE_MAX: Final = 500
 
 Answer = Message | None
 """Answer to a request; None if the protocol wants no answer: Produce with acks 0."""
+
+
+class Throttled(list[Records]):
+    """The buffers of an answer, maybe none, after which its connection is not read for a time.
+
+    The answer leaves at once, and says so to the client (KIP-219).
+    """
+
+    __slots__ = ("throttle_ms",)
+
+    def __init__(self, buffers: Iterable[Records], throttle_ms: int) -> None:
+        super().__init__(buffers)
+        self.throttle_ms = throttle_ms
+        """Length of that time, above 0."""
 
 
 @dataclass(frozen=True, slots=True)

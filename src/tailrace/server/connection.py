@@ -7,10 +7,10 @@ Requests are answered one at a time, in order, as Kafka promises. A Produce that
 and waits for followers, does not hold up the next Produce: followers fetch the batches of both at
 once. Its answer leaves first all the same (decision 83). Responses to frames that arrived together
 are sent together, because a system call costs as much as a small request. Nothing more is read
-until the kernel has taken them. So one connection holds at most the input, one large frame and some
-responses. A frame gets its own buffer when it has filled the input, and a buffer of its full
-size when it has filled that one: a length alone reserves no memory. `memory` limits all connections
-together: a socket is not read while its request waits for memory.
+until the kernel has taken them, nor while the client is throttled. So one connection holds at most
+the input, one large frame and some responses. A frame gets its own buffer when it has filled the
+input, and a buffer of its full size when it has filled that one: a length alone reserves no memory.
+`memory` limits all connections together: a socket is not read while its request waits for memory.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from tailrace.errors import TailraceError
-from tailrace.protocol.answers import CloseConnectionError, Deferred
+from tailrace.protocol.answers import CloseConnectionError, Deferred, Throttled
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import Caller
@@ -69,7 +69,7 @@ class Connection:
         self._socket = socket
         self._caller = Caller(socket.peer, listener=listener)
         self._dispatch = answers.dispatch
-        self._repeats = ConnectionRepeats(answers.open_repeats)
+        self._repeats = ConnectionRepeats(answers.open_repeats, answers.quotas)
         self._sending = sending
         self._on_lost = on_lost
         self._on_close = on_close
@@ -95,6 +95,8 @@ class Connection:
         """Whether responses wait for room in the kernel's buffer, for a device, or for a turn."""
         self._is_resting = False
         """Whether more requests are answered in the next turn of the loop."""
+        self._muted: asyncio.TimerHandle | None = None
+        """Ends the time for which the client is throttled: none of its requests is answered."""
         self._loop = asyncio.get_running_loop()
         self._active_at = self._loop.time()
 
@@ -134,6 +136,8 @@ class Connection:
             if isinstance(each, Deferred):
                 each.cancel()
         self._deferred.clear()
+        if self._muted is not None:
+            self._muted.cancel()
         if self._answering is not None:
             # Cancel in the next turn: a task that is cancelled before it begins never awaits its
             # coroutine, and Python would warn about that.
@@ -160,7 +164,8 @@ class Connection:
         if self._is_closed or self._is_lost:
             return
         share = self._share
-        if self._is_blocked or self._is_resting or share.wanted_bytes or share.is_queued:
+        is_waiting = self._is_blocked or self._is_resting or self._muted is not None
+        if is_waiting or share.wanted_bytes or share.is_queued:
             self._pause()
         elif self._answering is None:
             self.start_reading()
@@ -265,6 +270,7 @@ class Connection:
             or self._answering
             or self._is_blocked
             or self._is_resting
+            or self._muted is not None
             or self._is_held
         ):
             if time.perf_counter() - started >= SLICE_S:
@@ -320,12 +326,29 @@ class Connection:
                 except asyncio.CancelledError as error:
                     raise _abandoned() from error
             self._deferred.popleft()
+            self._mute_if_throttled(first)
             self._output += first
         if self._failure is not None and not self._deferred:
             raise self._failure
         self._work()
 
+    def _mute_if_throttled(self, answer: list[Records]) -> None:
+        """Read the client no more for the time that its answer says (KIP-219)."""
+        if not isinstance(answer, Throttled) or self._is_closed:
+            return
+        end_s = self._loop.time() + answer.throttle_ms / 1000
+        if self._muted is not None:
+            if self._muted.when() >= end_s:
+                return
+            self._muted.cancel()
+        self._muted = self._loop.call_at(end_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._guard(self._work)
+
     def _collect(self, answer: list[Records]) -> None:
+        self._mute_if_throttled(answer)
         if self._deferred:
             self._deferred.append(answer)
             return

@@ -11,6 +11,9 @@ A short request may have a long response, such as Metadata for all topics. Its h
 `LongAnswer`. Only a few of these are made and encoded at the same time, because they take memory,
 and each connection can request one.
 
+The costs of a request are counted where its client has a quota (`tailrace.security.quotas`). An
+answer with a throttle time, which a handler may have set, is a `Throttled` one.
+
 Invalid requests are handled as in Kafka: an unknown API or version ends the connection, except that
 ApiVersions is always answered, with error 35 and the list of served APIs (KIP-511).
 """
@@ -19,7 +22,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from copy import copy
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tailrace.errors import FatalError
 from tailrace.protocol.answers import (
@@ -30,6 +33,7 @@ from tailrace.protocol.answers import (
     LongAnswer,
     RepeatedAnswers,
     Repeats,
+    Throttled,
 )
 from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import TooManyPartsError
@@ -43,6 +47,10 @@ from tailrace.protocol.frames import (
     response_buffers,
 )
 from tailrace.runtime.threads import BoundedThreads, Threads
+from tailrace.security.quotas import Charge, ClientQuotas, QuotaKind
+from tailrace.values import replace
+
+T = TypeVar("T")
 
 LONG_ANSWERS_MAX: Final = 2
 """Most long responses that are made at a time: for 10,000 partitions one takes about 2 MB."""
@@ -58,15 +66,20 @@ class UnservedRequestError(FatalError):
 class ConnectionRepeats:
     """The requests that a connection repeats, by API; many connections have none."""
 
-    __slots__ = ("_known", "_open")
+    __slots__ = ("_header", "_known", "_open", "_quotas")
 
-    def __init__(self, open_repeats: Callable[[int], Repeats] | None) -> None:
+    def __init__(
+        self, open_repeats: Callable[[int], Repeats] | None, quotas: ClientQuotas | None = None
+    ) -> None:
         """`open_repeats` gives what remembers requests of one connection and one API key.
 
         None: nothing does.
         """
         self._open = open_repeats
+        self._quotas = quotas
         self._known: dict[int, Repeats] = {}
+        self._header: RequestHeader | None = None
+        """The header of the last request that was learned."""
 
     def learn(
         self, header: RequestHeader, request: Message, *, answer: Answer, frame: memoryview
@@ -76,12 +89,33 @@ class ConnectionRepeats:
             return
         if header.api_key not in self._known:
             self._known[header.api_key] = self._open(header.api_key)
+        self._header = header
         self._known[header.api_key].learn(header, request, answer=answer, frame=frame)
 
     def take(
         self, received: bytearray, start: int, limit: int, *, frame_bytes_max: int
     ) -> tuple[int, RepeatedAnswers] | None:
         """Answer the requests at `start` that repeat one; see `Repeats.take`."""
+        quotas = self._quotas
+        if self._header is None:
+            return None
+        if quotas is None or not quotas.are_there:
+            return self._take(received, start, limit, frame_bytes_max=frame_bytes_max)
+        user = self._header.caller.principal.name
+        of_time = quotas.find(QuotaKind.REQUEST_TIME, user, self._header.client_id)
+        if of_time is None:
+            return self._take(received, start, limit, frame_bytes_max=frame_bytes_max)
+        # These answers have no throttle time, so a client that has exceeded its quota gets others.
+        if not of_time.has_room(0, quotas.now_ms):
+            return None
+        charge = Charge(quotas, of_time=of_time)
+        taken = self._take(received, start, limit, frame_bytes_max=frame_bytes_max)
+        charge.end()
+        return taken
+
+    def _take(
+        self, received: bytearray, start: int, limit: int, *, frame_bytes_max: int
+    ) -> tuple[int, RepeatedAnswers] | None:
         for known in self._known.values():
             taken = known.take(received, start, limit, frame_bytes_max=frame_bytes_max)
             if taken is not None:
@@ -104,6 +138,8 @@ class RequestAnswers(NamedTuple):
 
     None: every request is decoded.
     """
+    quotas: ClientQuotas | None = None
+    """The quotas of its clients; None: there are none."""
 
 
 class Dispatcher:
@@ -115,9 +151,14 @@ class Dispatcher:
         threads: Threads,
         *,
         apis: Mapping[int, Api] = APIS,
+        quotas: ClientQuotas | None = None,
     ) -> None:
-        """`apis` are those that are served; ApiVersions is among them."""
+        """`apis` are those that are served; ApiVersions is among them.
+
+        `quotas` are those whose costs are counted here: bytes to produce, and time.
+        """
         self._apis = apis
+        self._quotas = quotas
         self._find_handler = find_handler
         """Gives the handler of a served API by its key."""
         # One at a time: the interpreter would run no more of them anyway, and each takes memory.
@@ -139,6 +180,8 @@ class Dispatcher:
     ) -> list[Records] | Awaitable[list[Records]]:
         """The response to a frame of `caller`, now or later; an empty list means no response.
 
+        A `Throttled` one if the client has exceeded a quota.
+
         A `Deferred` where the next request may begin before. `repeats` are those of the connection,
         which remember a request that is answered at once.
 
@@ -148,6 +191,8 @@ class Dispatcher:
             CloseConnectionError: the handler closes the connection.
         """
         header, position = read_request_header(frame, apis=self._apis, caller=caller)
+        quotas = self._quotas
+        charge = None if quotas is None else quotas.charge_or_none(header, len(frame))
         api = self._apis.get(header.api_key)
         if api is None or not api.is_served(header.api_version):
             # A newer client asks in a version that is not known here, and has to learn those that
@@ -164,48 +209,87 @@ class Dispatcher:
                 )
             except TooManyPartsError:
                 # Before objects are made of its parts: on a thread (decision 23).
-                return self._dispatch_long(header, frame, position, api=api)
+                return self._dispatch_long(header, frame, position, api=api, charge=charge)
         answer = self._find_handler(header.api_key)(header, request)
+        if charge is not None:
+            charge.pause()
         if isinstance(answer, LongAnswer):
-            return self._encode_long(header, answer)
+            return self._encode_long(header, answer, charge)
         if isinstance(answer, Awaitable) and not isinstance(answer, Deferred):
-            return self._encode_later(header, answer)
+            return self._encode_later(header, answer, charge)
         if isinstance(answer, Deferred):
             found: list[Records] | Deferred[list[Records]]
             # Learned before it is made: the frame's memory is not this request's any more then.
-            found, answer = answer.then(partial(self._encode, header)), answer.expected
+            encode = partial(self._settle_and_encode, header, charge=charge)
+            found, answer = answer.then(encode), answer.expected
         else:
-            found = self._encode(header, answer)
+            found = self._settle_and_encode(header, answer, charge=charge)
         if header.api_key in REPEATED and repeats is not None and request is not None:
             repeats.learn(header, request, answer=answer, frame=frame)
         return found
 
     async def _encode_later(
-        self, header: RequestHeader, answer: Awaitable[Answer]
+        self, header: RequestHeader, answer: Awaitable[Answer], charge: Charge | None
     ) -> list[Records]:
-        return self._encode(header, await answer)
+        found = await (answer if charge is None else charge.timed(answer))
+        return self._settle_and_encode(header, found, charge=charge)
 
     async def _dispatch_long(
-        self, header: RequestHeader, frame: memoryview, position: int, *, api: Api
+        self,
+        header: RequestHeader,
+        frame: memoryview,
+        position: int,
+        *,
+        api: Api,
+        charge: Charge | None,
     ) -> list[Records]:
         decode = partial(decode_request, header, frame, position, api=api)
+        if charge is not None:
+            charge.pause()
+            decode = partial(_timed, charge, decode)
         request = await self._decoding.run(decode)
         del frame, decode  # The frame's memory is not needed while the answer waits.
+        if charge is not None:
+            charge.resume()
         answer = self._find_handler(header.api_key)(header, request)
+        if charge is not None:
+            charge.pause()
         if isinstance(answer, LongAnswer):
-            return await self._encode_long(header, answer)
-        return await self._encode_on_thread(header, answer)
+            return await self._encode_long(header, answer, charge)
+        return await self._encode_on_thread(header, answer, charge)
 
-    async def _encode_long(self, header: RequestHeader, answer: LongAnswer) -> list[Records]:
+    async def _encode_long(
+        self, header: RequestHeader, answer: LongAnswer, charge: Charge | None
+    ) -> list[Records]:
         # Those that wait for a device do not take the places of the others.
         async with self._places[answer.waits_for_device]:
-            return await self._encode_on_thread(header, answer.make())
+            made = answer.make() if charge is None else _timed(charge, answer.make)
+            return await self._encode_on_thread(header, made, charge)
 
     async def _encode_on_thread(
-        self, header: RequestHeader, answer: Answer | Awaitable[Answer]
+        self, header: RequestHeader, answer: Answer | Awaitable[Answer], charge: Charge | None
     ) -> list[Records]:
-        message = await answer if isinstance(answer, Awaitable) else answer
-        return await self._encoding.run(lambda: self._encode(header, message))
+        if isinstance(answer, Awaitable):
+            answer = await (answer if charge is None else charge.timed(answer))
+        message, throttle_ms = _settled(answer, charge)
+        encode = partial(self._encode, header, message)
+        if charge is None:
+            buffers = await self._encoding.run(encode)
+        else:
+            buffers = await self._encoding.run(partial(_timed, charge, encode))
+            charge.end()
+        return Throttled(buffers, throttle_ms) if throttle_ms else buffers
+
+    def _settle_and_encode(
+        self, header: RequestHeader, answer: Answer, *, charge: Charge | None
+    ) -> list[Records]:
+        message, throttle_ms = _settled(answer, charge)
+        if charge is None:
+            buffers = self._encode(header, message)
+        else:
+            buffers = _timed(charge, partial(self._encode, header, message))
+            charge.end()
+        return Throttled(buffers, throttle_ms) if throttle_ms else buffers
 
     def _encode(self, header: RequestHeader, answer: Answer) -> list[Records]:
         if answer is None:
@@ -216,3 +300,26 @@ class Dispatcher:
             version=header.api_version,
             correlation_id=header.correlation_id,
         )
+
+
+def _settled(answer: Answer, charge: Charge | None) -> tuple[Answer, int]:
+    """The answer with the time for which its client is throttled, and that time."""
+    # Some answers have no such field, and others have it from a version on.
+    own_ms: int = getattr(answer, "throttle_time_ms", 0)
+    if charge is None:
+        return answer, own_ms
+    throttle_ms = charge.settle(is_answered=answer is not None)
+    if throttle_ms <= own_ms:
+        return answer, own_ms
+    if answer is not None and hasattr(answer, "throttle_time_ms"):
+        fields: Any = {"throttle_time_ms": throttle_ms}
+        answer = replace(answer, **fields)
+    return answer, throttle_ms
+
+
+def _timed(charge: Charge, work: Callable[[], T]) -> T:
+    charge.resume()
+    try:
+        return work()
+    finally:
+        charge.pause()

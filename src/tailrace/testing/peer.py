@@ -13,8 +13,9 @@ M = TypeVar("M", bound=Message)
 class Peer:
     """Sends requests and reads their responses, in order."""
 
-    def __init__(self, socket: MemorySocket) -> None:
+    def __init__(self, socket: MemorySocket, client_id: str = "test") -> None:
         self.socket = socket
+        self._client_id = client_id
         self._correlation_id = 0
 
     async def ask(
@@ -37,7 +38,7 @@ class Peer:
             request,
             version=api.last_version if version is None else version,
             correlation_id=self._correlation_id,
-            client_id="test",
+            client_id=self._client_id,
         )
         self.send_bytes(frame)
 

@@ -57,6 +57,7 @@ from tailrace.replication.partition import ClusterView, Partition
 from tailrace.replication.quotas import ReplicationQuota
 from tailrace.replication.replicas import Replicas
 from tailrace.replication.validation import BatchValidation
+from tailrace.security.quotas import ClientQuotas, QuotaConfig
 from tailrace.storage.records_file import LogSlice
 from tailrace.testing import Outside, virtual_runtime
 from tests.unit.storage.builders import batch, settings
@@ -146,6 +147,9 @@ class Broker:
                 sends_to_nearest=sends_to_nearest,
                 leader_quota=ReplicationQuota(
                     "leader", outside.clock, node_id=ME, window_count=11, window_s=1
+                ),
+                quotas=ClientQuotas(
+                    lambda: self.cluster.metadata.quotas, outside.clock, QuotaConfig()
                 ),
                 fetch_bytes_max=1 << 20,
                 fetch_wait_ms_max=100_000,

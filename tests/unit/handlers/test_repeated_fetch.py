@@ -29,6 +29,7 @@ from tailrace.protocol.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
+from tailrace.security.quotas import ClientQuotas, QuotaConfig
 from tailrace.storage.records_file import LogSlice
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import (
@@ -69,6 +70,9 @@ class Connection:
                 replicas=broker.replicas,
                 fetch_sessions=FetchSessions(limits, random.Random(0)),
                 sends_to_nearest=False,
+                quotas=ClientQuotas(
+                    lambda: broker.cluster.metadata.quotas, outside.clock, QuotaConfig()
+                ),
                 fetch_bytes_max=1 << 20,
                 fetch_wait_ms_max=1000,
             ),

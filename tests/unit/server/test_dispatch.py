@@ -1,18 +1,22 @@
 """Tests of how many requests are decoded and how many answers are made at the same time."""
 
 import asyncio
+from collections.abc import Callable
+from typing import cast
 
 import pytest
 
-from tailrace.protocol.answers import PARTS_INLINE_MAX, Handler, LongAnswer
+from tailrace.cluster.metadata.image import QuotaEntity
+from tailrace.protocol.answers import PARTS_INLINE_MAX, Handler, LongAnswer, Throttled
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.fields import Records
-from tailrace.protocol.frames import RequestHeader, encode_request
+from tailrace.protocol.frames import RequestHeader, decode_response, encode_request
 from tailrace.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tailrace.security.quotas import ClientQuotas, QuotaConfig
 from tailrace.server.dispatch import LONG_ANSWERS_MAX, Dispatcher
 from tailrace.testing import Outside, virtual_runtime
 from tests.unit.broker.brokers import connect, create_topic, running
@@ -142,3 +146,77 @@ def test_few_long_answers_are_made_at_the_same_time() -> None:
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
+
+
+# -- costs of requests ----------------------------------------------------------------------------
+
+QUOTAS = {QuotaEntity((("client-id", "test"),)): {"request_percentage": 10.0}}
+"""A tenth of a core: with windows of 5 s a client may take 5 s of it at once."""
+
+
+def work_at_once(outside: Outside) -> Handler:
+    """A handler that takes 600 ms."""
+
+    def handle(_: RequestHeader, __: MetadataRequest) -> MetadataResponse:
+        outside.clock.pause(0.6)
+        return MetadataResponse()
+
+    return handle
+
+
+def work_later(outside: Outside) -> Handler:
+    """A handler that takes as much in two steps, between which it waits for long."""
+
+    async def handle(_: RequestHeader, __: MetadataRequest) -> MetadataResponse:
+        outside.clock.pause(0.3)
+        await outside.pass_time(30)
+        outside.clock.pause(0.3)
+        return MetadataResponse()
+
+    return handle
+
+
+def work_long(outside: Outside) -> Handler:
+    """A handler with a long answer, which takes as much to make."""
+
+    def make() -> MetadataResponse:
+        outside.clock.pause(0.3)
+        return MetadataResponse()
+
+    def handle(_: RequestHeader, __: MetadataRequest) -> LongAnswer:
+        outside.clock.pause(0.3)
+        return LongAnswer(make)
+
+    return handle
+
+
+@pytest.mark.parametrize("asked", [ALL, LONG])
+@pytest.mark.parametrize("handler", [work_at_once, work_later, work_long])
+async def test_the_time_of_a_request_is_counted(
+    outside: Outside, handler: Callable[[Outside], Handler], asked: MetadataRequest
+) -> None:
+    """However it is handled: nine requests of 600 ms are within a tenth of the windows.
+
+    Time in which a request waits for others is not its client's.
+    """
+    quotas = ClientQuotas(lambda: QUOTAS, outside.clock, QuotaConfig(window_s=5))
+    dispatcher = Dispatcher(lambda _: handler(outside), outside.threads, quotas=quotas)
+    throttled = []
+    for _ in range(10):
+        frame = encode_request(
+            APIS[ApiKey.METADATA], asked, version=12, correlation_id=1, client_id="test"
+        )
+        answer = dispatcher.dispatch(memoryview(frame)[4:])
+        buffers = answer if isinstance(answer, list) else await answer
+        found = decode_response(APIS[ApiKey.METADATA], 12, memoryview(joined(buffers))[4:])
+        assert isinstance(found, MetadataResponse)
+        throttle_ms = buffers.throttle_ms if isinstance(buffers, Throttled) else 0
+        assert found.throttle_time_ms == throttle_ms
+        throttled.append(throttle_ms > 0)
+    # 5.4 s are a tenth of 54.8 s, and after the next window has begun 6 s are more than of 50.4 s.
+    assert throttled == [False] * 9 + [handler is not work_later]
+
+
+def joined(buffers: list[Records]) -> bytes:
+    """The bytes of an answer without records."""
+    return b"".join(cast("list[bytes]", buffers))

@@ -4,7 +4,7 @@ Each entity is changed or refused by itself, by the rules of Kafka's `ClientQuot
 Stricter than those: an entity that the request names twice is not changed at all, an address is no
 host name, a value is a number, and there are at most `ENTITIES_MAX` entities.
 
-Not here: limits by them. Brokers of Kafka keep clients to their quotas, and ours do not yet.
+Not here: how clients are kept to them (`tailrace.security.quotas`, `tailrace.server`).
 """
 
 from collections import Counter
