@@ -9,6 +9,8 @@ Behaviour: each topic grows to the requested count or is refused on its own. Whe
     transactions keep their partitions until a restart, and then lose their state, as in Kafka.
 After a crash: a topic whose increase was answered has all of its partitions; else it has none of
     the new ones, or all.
+Version notes: from v3 on what exceeds the quota of its client is refused
+    (THROTTLING_QUOTA_EXCEEDED), and below it is done and the client delayed (KIP-599).
 Not done: policies.
 """
 
@@ -28,10 +30,11 @@ from tailrace.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from tailrace.runtime.slices import Slices
+from tailrace.security.quotas import Mutations
 
 
 async def handle_create_partitions(
-    services: Services, _: RequestHeader, request: CreatePartitionsRequest
+    services: Services, header: RequestHeader, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Grow the requested topics; refused ones get an error code."""
     counts: Counter[str] = Counter()
@@ -42,6 +45,7 @@ async def handle_create_partitions(
         counts[topic.name] += 1
         await slices.turn()
     results: dict[str, CreatePartitionsTopicResult] = {}
+    mutations = services.quotas.mutations(header)
     for topic in request.topics:
         if counts[topic.name] > 1:
             message = "the request names the topic twice"
@@ -49,14 +53,20 @@ async def handle_create_partitions(
         else:
             # In the queue of the topic's changes, so that two requests do not plan from the same
             # count.
-            grow = partial(_grow, services, topic, is_dry_run=request.validate_only)
+            grow = partial(
+                _grow, services, topic, mutations=mutations, is_dry_run=request.validate_only
+            )
             results[topic.name] = await services.changes.make(topic.name, grow)
         await slices.turn()
-    return CreatePartitionsResponse(results=tuple(results.values()))
+    return mutations.settle(CreatePartitionsResponse(results=tuple(results.values())))
 
 
 async def _grow(
-    services: Services, wanted: CreatePartitionsTopic, *, is_dry_run: bool
+    services: Services,
+    wanted: CreatePartitionsTopic,
+    *,
+    mutations: Mutations,
+    is_dry_run: bool,
 ) -> CreatePartitionsTopicResult:
     topic = services.cluster.image.topics.get(wanted.name)
     if topic is None:
@@ -69,6 +79,9 @@ async def _grow(
         fault = _assignment_fault(services, topic, wanted)
         if fault is not None:
             return _result(wanted, ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
+        if not mutations.take(wanted.count - topic.partition_count):
+            code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            return _result(wanted, code, code.message)
         if not is_dry_run:
             await add_partitions(
                 services.changes,

@@ -10,7 +10,9 @@ Behaviour: each topic is created or refused on its own. -1 partitions and -1 rep
     for a partition wait for its log. (With Kafka they get an error meanwhile, and are sent again.)
 After a crash: a topic that was answered has all of its partitions and settings; else it has them,
     or does not exist.
-Version notes: from v5 the response has the effective settings.
+Version notes: from v5 the response has the effective settings; from v6 on a topic above the quota
+    of its client is refused (THROTTLING_QUOTA_EXCEEDED), and below it is created and the client
+    delayed (KIP-599).
 Not done: replica assignments other than this one node (INVALID_REPLICA_ASSIGNMENT), except by
     controllers elsewhere (`process.roles=broker`); policies.
 """
@@ -36,13 +38,14 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tailrace.runtime.slices import Slices
+from tailrace.security.quotas import Mutations
 
 PARTITIONS_AT_ONCE: Final = 1000
 """Most partitions of the topics that are saved together."""
 
 
 async def handle_create_topics(
-    services: Services, _: RequestHeader, request: CreateTopicsRequest
+    services: Services, header: RequestHeader, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
     """Create the requested topics; refused ones get an error code."""
     counts: Counter[str] = Counter()
@@ -64,15 +67,19 @@ async def handle_create_topics(
         else:
             wanted.append(topic)
         await slices.turn()
+    mutations = services.quotas.mutations(header)
     for part in _parts(services, wanted):
-        create = partial(_create, services, part, is_dry_run=request.validate_only)
+        create = partial(
+            _create, services, part, mutations=mutations, is_dry_run=request.validate_only
+        )
         # One batch, one sync and one image for the part (decision 55), not one of each for every
         # topic.
         made = await services.changes.make_together([topic.name for topic in part], create)
         results |= {result.name: result for result in made}
         await slices.turn()
     # In the order of the request, though refused topics were known first.
-    return CreateTopicsResponse(topics=tuple(results[topic.name] for topic in request.topics))
+    answer = CreateTopicsResponse(topics=tuple(results[topic.name] for topic in request.topics))
+    return mutations.settle(answer)
 
 
 def _partition_count(services: Services, wanted: CreatableTopic) -> int:
@@ -98,14 +105,22 @@ def _parts(
 
 
 async def _create(
-    services: Services, part: Sequence[CreatableTopic], *, is_dry_run: bool
+    services: Services,
+    part: Sequence[CreatableTopic],
+    *,
+    mutations: Mutations,
+    is_dry_run: bool,
 ) -> list[CreatableTopicResult]:
     planned: list[Topic] = []
     results: list[CreatableTopicResult] = []
     slices = Slices()
     for wanted in part:
         try:
-            planned.append(_plan(services, wanted))
+            plan = _plan(services, wanted)
+            if not mutations.take(len(plan.partitions)):
+                code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+                raise _RefusedError(code, code.message)
+            planned.append(plan)
         except _RefusedError as error:
             results.append(_refused(wanted.name, error.code, str(error)))
         except TailraceError as error:

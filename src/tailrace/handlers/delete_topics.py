@@ -5,7 +5,9 @@ Behaviour: a topic is deleted when the response is sent, also after a crash. Rea
     UNKNOWN_TOPIC_OR_PARTITION from then on. Its folders are renamed `-delete`, and removed after
     `file.delete.delay.ms`. What groups have committed for them is deleted, too.
     A topic that is named twice is not deleted (INVALID_REQUEST).
-Version notes: v6 names topics by name or by id, not both (INVALID_REQUEST).
+Version notes: from v5 on a topic above the quota of its client is refused
+    (THROTTLING_QUOTA_EXCEEDED), and below it is deleted and the client delayed (KIP-599); v6 names
+    topics by name or by id, not both (INVALID_REQUEST).
 Not done: `delete.topic.enable`.
 """
 
@@ -29,10 +31,11 @@ from tailrace.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from tailrace.runtime.slices import Slices
+from tailrace.security.quotas import Mutations
 
 
 async def handle_delete_topics(
-    services: Services, _: RequestHeader, request: DeleteTopicsRequest
+    services: Services, header: RequestHeader, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     """Delete the requested topics; refused ones get an error code."""
     slices = Slices()
@@ -43,6 +46,7 @@ async def handle_delete_topics(
         counts[state.name, state.topic_id] += 1
         await slices.turn()
     results = []
+    mutations = services.quotas.mutations(header)
     # A topic that is named twice, in either way, is refused; the others are deleted.
     for (name, topic_id), count in counts.items():
         state = DeleteTopicState(name=name, topic_id=topic_id)
@@ -54,9 +58,10 @@ async def handle_delete_topics(
             results.append(_refused(state, ErrorCode.INVALID_REQUEST, "the topic is named twice"))
         else:
             key = found.name if found is not None else name or ""
-            results.append(await services.changes.make(key, partial(_delete, services, state)))
+            delete = partial(_delete, services, state, mutations)
+            results.append(await services.changes.make(key, delete))
         await slices.turn()
-    return DeleteTopicsResponse(responses=tuple(results))
+    return mutations.settle(DeleteTopicsResponse(responses=tuple(results)))
 
 
 def _named(request: DeleteTopicsRequest) -> Iterator[DeleteTopicState]:
@@ -72,7 +77,9 @@ def _names_in(
     return [way for way in ways if way in counts]
 
 
-async def _delete(services: Services, state: DeleteTopicState) -> DeletableTopicResult:
+async def _delete(
+    services: Services, state: DeleteTopicState, mutations: Mutations
+) -> DeletableTopicResult:
     is_by_id = state.topic_id != NO_UUID
     # Both or neither. With both, the name might be of a new topic and the id of the one before it;
     # Kafka refuses that too.
@@ -82,6 +89,9 @@ async def _delete(services: Services, state: DeleteTopicState) -> DeletableTopic
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refused(state, code, "no such topic")
+    if not mutations.take(len(topic.partitions)):
+        code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        return _refused(state, code, code.message)
     try:
         await delete_topic(
             services.changes, services.own_controller, services.replicas, topic=topic

@@ -31,11 +31,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from tailrace.config.settings import INT32_MAX, setting, settings_of
 from tailrace.protocol.apis import BETWEEN_NODES, ApiKey
+from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import RequestHeader
 from tailrace.runtime.clock import Clock, elapsed_ms
 from tailrace.runtime.rates import Rate, TokenBucket, Windows
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
+M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -251,6 +253,15 @@ _NOT_CHARGED: Final = frozenset(
 )  # fmt: skip
 
 
+STRICT_SINCE: Final[Mapping[int, int]] = {
+    ApiKey.CREATE_TOPICS: 6,
+    ApiKey.DELETE_TOPICS: 5,
+    ApiKey.CREATE_PARTITIONS: 3,
+}
+"""The requests that create and delete partitions, and the version from which on they are refused
+above the quota. Older clients know no such error: they are done, and the client is delayed."""
+
+
 class ClientQuotas:
     """The quotas of users and client ids on one node; on the event loop."""
 
@@ -312,15 +323,12 @@ class ClientQuotas:
             return None
         return Charge(self, of_time=of_time, of_bytes=of_bytes, size=size)
 
-    def mutations(self, header: RequestHeader, *, strict_since: int) -> "Mutations":
-        """Counts the partitions that a request creates or deletes (KIP-599).
-
-        Versions from `strict_since` on are refused what exceeds the quota; older clients know no
-        such error, and are delayed after it.
-        """
+    def mutations(self, header: RequestHeader) -> "Mutations":
+        """Counts the partitions that a request of `STRICT_SINCE` creates or deletes (KIP-599)."""
         user = header.caller.principal.name
         counter = self.find(QuotaKind.MUTATIONS, user, header.client_id)
-        return Mutations(self, counter, is_strict=header.api_version >= strict_since)
+        is_strict = header.api_version >= STRICT_SINCE[header.api_key]
+        return Mutations(self, counter, is_strict=is_strict)
 
     def throttled(self, counter: QuotaCounter, throttle_ms: int) -> None:
         """Note that a client is throttled."""
@@ -491,7 +499,7 @@ class Mutations:
         self._is_exceeded = False
 
     def take(self, count: int) -> bool:
-        """Count partitions; False: they exceed the quota, and nothing was counted."""
+        """Count partitions; False: the quota is used up, and nothing was counted."""
         counter = self._counter
         if counter is None or counter.bucket is None:
             return True
@@ -505,8 +513,13 @@ class Mutations:
             self._is_exceeded = True
         return True
 
-    def throttle_ms(self) -> int:
-        """The time for which the client is throttled; 0: it is not."""
+    def settle(self, answer: M) -> M:
+        """The answer with the time for which the client is throttled."""
+        throttle_ms = self._throttle_ms()
+        fields: Any = {"throttle_time_ms": throttle_ms}
+        return replace(answer, **fields) if throttle_ms else answer
+
+    def _throttle_ms(self) -> int:
         counter = self._counter
         if not self._is_exceeded or counter is None or counter.bucket is None:
             return 0

@@ -91,6 +91,7 @@ from tailrace.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.runtime.system import Runtime
+from tailrace.security.quotas import STRICT_SINCE, ClientQuotas
 from tailrace.server.dispatch import Dispatcher, RequestAnswers, UnservedRequestError
 from tailrace.server.listener import Port, Server, ServerStatistics
 from tailrace.storage.directories import LogDirectory, unusable
@@ -207,6 +208,8 @@ class ControllerNode:
         self._log: MetadataLog | None = None
         self._described: DescribedNode | None = None
         """For DescribeConfigs, once somebody has asked."""
+        # Of the decided state: the quotas of requests, too, count in the order of the log.
+        self._quotas = ClientQuotas(lambda: self._state.image.quotas, runtime.clock, config.quotas)
         self._observers: dict[int, SeenObserver] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         dispatcher = Dispatcher(self._handlers().__getitem__, runtime.threads, apis=SERVED)
@@ -645,9 +648,21 @@ class ControllerNode:
     def _decide(self, header: RequestHeader, request: Message) -> Handled:
         """The answer by the rules, when its records are on the device."""
         api = SERVED[header.api_key]
+        is_counted = api.key in STRICT_SINCE
+        mutations = self._quotas.mutations(header) if is_counted else None
+
+        def take(count: int) -> None:
+            if mutations is not None and not mutations.take(count):
+                raise RefusedError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
         try:
             decision = decide(
-                self._state, api.key, request, version=header.api_version, now_ms=self._now_ms
+                self._state,
+                api.key,
+                request,
+                version=header.api_version,
+                now_ms=self._now_ms,
+                take=take,
             )
             self._append(decision.records)
         except RefusedError as error:
@@ -658,10 +673,12 @@ class ControllerNode:
         except NotWrittenError:
             return refusal(api, request, ErrorCode.NOT_CONTROLLER)
         # Also without records: what the answer is made of must be on the device too.
-        end_offset = self._state.next_offset
+        end_offset, answer = self._state.next_offset, decision.answer
+        if mutations is not None:
+            answer = mutations.settle(answer)
         if self._writer.watermark >= end_offset:
-            return decision.answer
-        return self._when_written(api, request, decision.answer, end_offset=end_offset)
+            return answer
+        return self._when_written(api, request, answer, end_offset=end_offset)
 
     async def _when_written(
         self, api: Api, request: Message, answer: Message, *, end_offset: int

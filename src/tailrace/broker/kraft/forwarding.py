@@ -37,7 +37,7 @@ from tailrace.client.errors import (
 from tailrace.client.nodes import Node
 from tailrace.errors import TailraceError
 from tailrace.handlers.refusals import refusal
-from tailrace.protocol.answers import CloseConnectionError
+from tailrace.protocol.answers import CloseConnectionError, Throttled
 from tailrace.protocol.apis import APIS, ApiKey, api_of
 from tailrace.protocol.envelopes import address_bytes, principal_bytes
 from tailrace.protocol.errors import ErrorCode
@@ -59,6 +59,7 @@ from tailrace.protocol.messages.api_versions import (
     ApiVersionsResponse,
 )
 from tailrace.runtime.threads import Threads
+from tailrace.security.quotas import STRICT_SINCE
 from tailrace.server.dispatch import ConnectionRepeats, Dispatch
 from tailrace.values import replace
 
@@ -202,7 +203,10 @@ class Forwarding:
             code = _code_for_client(error, received.header)
             # Only now is the request decoded, and on a thread: it may have many parts.
             return await self._threads.run(partial(_refused, received, code))
-        return [_SIZE.pack(len(answer)), answer]
+        buffers: list[Records] = [_SIZE.pack(len(answer)), answer]
+        throttle_ms = _throttle_ms(received.header, answer)
+        # The controller counts, and the client's connection is this broker's.
+        return Throttled(buffers, throttle_ms) if throttle_ms > 0 else buffers
 
     async def _sent(self, frame: bytes, caller: Caller) -> bytes:
         return await self._channel.forward(
@@ -302,6 +306,19 @@ class Forwarding:
         first = max(ours.min_version, theirs.start)
         last = min(ours.max_version, theirs.stop - 1)
         return replace(ours, min_version=first, max_version=last) if first <= last else None
+
+
+def _throttle_ms(header: RequestHeader, answer: bytes) -> int:
+    """The throttle time in an answer to a request that quotas of changes are for; else 0."""
+    if header.api_key not in STRICT_SINCE:
+        return 0
+    # The first field of these answers, in all versions that are served, after the correlation id.
+    position = _SIZE.size
+    if APIS[header.api_key].has_response_tags(header.api_version):
+        position += 1
+    if len(answer) < position + _SIZE.size:
+        return 0
+    return int(_SIZE.unpack_from(answer, position)[0])
 
 
 def _code_for_client(error: TailraceError, header: RequestHeader) -> ErrorCode:

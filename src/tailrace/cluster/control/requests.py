@@ -21,18 +21,18 @@ from tailrace.cluster.control.levels import update_features
 from tailrace.cluster.control.producer_ids import allocate_producer_ids
 from tailrace.cluster.control.quotas import alter_client_quotas
 from tailrace.cluster.control.reassignments import alter_reassignments, list_reassignments
-from tailrace.cluster.control.state import ControlState, Decision, check_count
+from tailrace.cluster.control.state import ControlState, Decision, Take, check_count, take_any
 from tailrace.cluster.control.topics import create_partitions, create_topics, delete_topics
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tailrace.protocol.messages.broker_registration import BrokerRegistrationRequest
+from tailrace.protocol.messages.create_partitions import CreatePartitionsRequest
+from tailrace.protocol.messages.create_topics import CreateTopicsRequest
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from tailrace.protocol.messages.update_features import UpdateFeaturesRequest
 
 _OF_CLIENTS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {
-    ApiKey.CREATE_TOPICS: create_topics,
-    ApiKey.CREATE_PARTITIONS: create_partitions,
     ApiKey.ALTER_CONFIGS: replace_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs,
     ApiKey.ELECT_LEADERS: elect_leaders,
@@ -53,7 +53,10 @@ _OF_BROKERS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {
 
 _RULES: Final = {**_OF_CLIENTS, **_OF_BROKERS}
 
-FORWARDED: Final = frozenset({*_OF_CLIENTS, ApiKey.DELETE_TOPICS, ApiKey.UPDATE_FEATURES})
+FORWARDED: Final = frozenset({
+    *_OF_CLIENTS, ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS,
+    ApiKey.UPDATE_FEATURES,
+})  # fmt: skip
 """Requests of clients, which a broker forwards to the controller in an Envelope."""
 ANSWERED: Final = frozenset(
     {*FORWARDED, *_OF_BROKERS, ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT}
@@ -62,9 +65,18 @@ ANSWERED: Final = frozenset(
 
 
 def decide(
-    state: ControlState, key: ApiKey, request: Message, *, version: int, now_ms: int
+    state: ControlState,
+    key: ApiKey,
+    request: Message,
+    *,
+    version: int,
+    now_ms: int,
+    take: Take = take_any,
 ) -> Decision:
     """The records and the answer of a request.
+
+    `take` gets the number of partitions of each topic that is created, deleted or grown, if
+    nothing else refuses it.
 
     Raises:
         RefusedError: the request as a whole; nothing may be written.
@@ -74,8 +86,12 @@ def decide(
             decision = register_broker(state, request, version=version, now_ms=now_ms)
         case BrokerHeartbeatRequest():
             decision = heartbeat(state, request, now_ms=now_ms)
+        case CreateTopicsRequest():
+            decision = create_topics(state, request, take=take)
+        case CreatePartitionsRequest():
+            decision = create_partitions(state, request, take=take)
         case DeleteTopicsRequest():
-            decision = delete_topics(state, request, version=version)
+            decision = delete_topics(state, request, version=version, take=take)
         case UpdateFeaturesRequest():
             decision = update_features(state, request, version=version)
         case _:

@@ -69,6 +69,14 @@ class ResourceRules(NamedTuple):
     """Settings by their names; values are added to and taken from those that are lists."""
 
 
+Take = Callable[[int], None]
+"""Counts partitions that a client creates or deletes; raises RefusedError above its quota."""
+
+
+def take_any(_: int) -> None:
+    """Let a client without a quota change any number of partitions."""
+
+
 class Decision(NamedTuple):
     """The outcome of a request: records for the log, and the answer once they count."""
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from tailrace.cluster.config_changes import ConfigChange, plan_configs
 from tailrace.cluster.control.configs import config_records, effective_configs
 from tailrace.cluster.control.placement import UsableBroker, place
-from tailrace.cluster.control.state import ControlState, Decision, RefusedError
+from tailrace.cluster.control.state import ControlState, Decision, RefusedError, Take, take_any
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.features import partition_version
 from tailrace.cluster.metadata.image import ConfigResource, TopicState
@@ -57,8 +57,10 @@ _BY_ID_SINCE: Final = 6
 """First version of DeleteTopics that can name topics by id (KIP-516)."""
 
 
-def create_topics(state: ControlState, request: CreateTopicsRequest) -> Decision:
-    """Create topics.
+def create_topics(
+    state: ControlState, request: CreateTopicsRequest, *, take: Take = take_any
+) -> Decision:
+    """Create topics; `take` counts their partitions, also of a dry run, as in Kafka.
 
     Raises:
         RefusedError: POLICY_VIOLATION: more than `PARTITIONS_MAX` partitions together.
@@ -85,7 +87,7 @@ def create_topics(state: ControlState, request: CreateTopicsRequest) -> Decision
             names.check_is_free(wanted.name, state.image.topic_ids)
             # Against those of this request too, which Kafka forgets.
             new_names.check_is_free(wanted.name, tuple(made))
-            topic_records, results[wanted.name] = _creation(state, wanted)
+            topic_records, results[wanted.name] = _creation(state, wanted, take)
             records += topic_records
             made[wanted.name] = results[wanted.name].topic_id
         except RefusedError as error:
@@ -112,13 +114,15 @@ def _partition_count(state: ControlState, wanted: CreatableTopic) -> int:
 
 
 def _creation(
-    state: ControlState, wanted: CreatableTopic
+    state: ControlState, wanted: CreatableTopic, take: Take
 ) -> tuple[list[RecordToWrite], CreatableTopicResult]:
     """The records that make a topic, and the answer."""
     from tailrace.protocol.metadata_records import TopicRecord
 
     configs = _configs(state, wanted)
     assignments = _manual(state, wanted) if wanted.assignments else _placed(state, wanted)
+    # After all that may refuse it, which costs the client nothing.
+    take(len(assignments))
     topic_id = random_uuid(state.chance)
     owner = ConfigResource(ResourceType.TOPIC, wanted.name)
     records = [
@@ -306,8 +310,10 @@ def _refused(wanted: CreatableTopic, code: ErrorCode, message: str | None) -> Cr
 # -- partitions -----------------------------------------------------------------------------------
 
 
-def create_partitions(state: ControlState, request: CreatePartitionsRequest) -> Decision:
-    """Add partitions to topics (KIP-195)."""
+def create_partitions(
+    state: ControlState, request: CreatePartitionsRequest, *, take: Take = take_any
+) -> Decision:
+    """Add partitions to topics (KIP-195), which `take` counts."""
     counts = Counter(each.name for each in request.topics)
     records: list[RecordToWrite] = []
     results: dict[str, CreatePartitionsTopicResult] = {}
@@ -316,7 +322,7 @@ def create_partitions(state: ControlState, request: CreatePartitionsRequest) -> 
         try:
             if counts[wanted.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            records += _growth(state, wanted)
+            records += _growth(state, wanted, take)
         except RefusedError as error:
             code, message = error.code, error.message
         results[wanted.name] = CreatePartitionsTopicResult(
@@ -326,7 +332,9 @@ def create_partitions(state: ControlState, request: CreatePartitionsRequest) -> 
     return Decision([] if request.validate_only else records, answer)
 
 
-def _growth(state: ControlState, wanted: CreatePartitionsTopic) -> Sequence[RecordToWrite]:
+def _growth(
+    state: ControlState, wanted: CreatePartitionsTopic, take: Take
+) -> Sequence[RecordToWrite]:
     topic = state.image.topic(wanted.name)
     if topic is None:
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -358,14 +366,20 @@ def _growth(state: ControlState, wanted: CreatePartitionsTopic) -> Sequence[Reco
         for number, each in enumerate(assignments, first):
             check_assignment(state, each, factor=factor)
             _check_serves(state, number, each)
+    take(added)
     return [*_partition_records(state, topic.topic_id, assignments, first=first)]
 
 
 # -- deletion -------------------------------------------------------------------------------------
 
 
-def delete_topics(state: ControlState, request: DeleteTopicsRequest, *, version: int) -> Decision:
-    """Delete topics, by name or id; one that is named twice is refused, and answered once."""
+def delete_topics(
+    state: ControlState, request: DeleteTopicsRequest, *, version: int, take: Take = take_any
+) -> Decision:
+    """Delete topics, by name or id; one that is named twice is refused, and answered once.
+
+    `take` counts their partitions.
+    """
     wanted = request.topics
     if version < _BY_ID_SINCE:
         wanted = tuple(DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names)
@@ -390,6 +404,7 @@ def delete_topics(state: ControlState, request: DeleteTopicsRequest, *, version:
                     ErrorCode.INVALID_REQUEST,
                     "The provided topic name maps to an ID that was already supplied.",
                 )
+            take(len(topic.partitions))
             records.append(remove_topic_record(topic_id))
         except RefusedError as error:
             code, message = error.code, error.message
