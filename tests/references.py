@@ -43,6 +43,7 @@ from tailrace.config.foreign import describe_foreign_of_groups, describe_foreign
 from tailrace.coordinator.groups.settings import GROUP_CONFIGS
 from tailrace.records.schema import describe_columns
 from tailrace.schemas.config import REGISTRY_SETTINGS
+from tailrace.security.listener_config import LISTENER_TLS_SETTINGS
 from tailrace.spark.metadata.options import OPTIONS as METADATA_OPTIONS
 from tailrace.spark.metadata.views import describe_views
 from tailrace.spark.options.values import OPTIONS as SOURCE_OPTIONS
@@ -76,11 +77,17 @@ def configuration() -> str:
         + describe_settings((*OWN_SETTINGS, *LISTENER_SETTINGS))
         + "\n`listener.name.<name>.max.connections`, with the name in lower case, limits the "
         "connections of one listener.\n"
-        "\n## Coordinators and the metadata log\n\nSettings of the broker too.\n\n"
+        "\n## Encrypted listeners\n\nOf listeners with the protocol SSL, and of the node's own "
+        "connections to them; see [security](security.md#tls). `listener.name.<name>.` before the "
+        "name of a setting, with the listener's name in lower case, makes it that of one "
+        "listener.\n\n"
+        + describe_settings(LISTENER_TLS_SETTINGS)
+        + "\n## Coordinators and the metadata log\n\nSettings of the broker too.\n\n"
         + describe_settings(
             each
             for each in BROKER_SETTINGS
-            if each not in (*OWN_SETTINGS, *LISTENER_SETTINGS, *TOPIC_DEFAULT_SETTINGS)
+            if each not in (*OWN_SETTINGS, *LISTENER_SETTINGS, *LISTENER_TLS_SETTINGS)
+            and each not in TOPIC_DEFAULT_SETTINGS
         )
         + "\n## Changes while the broker runs\n\n`kafka-configs --entity-type brokers --alter` "
         "and IncrementalAlterConfigs change these for one broker (`--entity-name`) or for all "

@@ -27,6 +27,7 @@ from tailrace.broker.config import (
 )
 from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, LogServices
 from tailrace.broker.listeners import Listener
+from tailrace.broker.port_security import port_security
 from tailrace.broker.quorum import Quorum
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
 from tailrace.broker.wiring import find_handlers, find_repeats
@@ -229,6 +230,7 @@ class RunningBroker:
             ),
         )
         self._services = services
+        self._security = {each.name: port_security(config, each) for each in config.listeners}
         self._server = self._server_of(services, wrap_dispatch)
         self._schedules = {
             directory.path: Schedule(self._housekeeping(directory).jobs(config))
@@ -444,7 +446,7 @@ class RunningBroker:
         return Server(
             self._runtime.network,
             [
-                Port(each.name, each.host, each.port, answers(each.name))
+                Port(each.name, each.host, each.port, answers(each.name), self._security[each.name])
                 for each in config.listeners
             ],
             read_from_device=services.device_reads.first_bytes,

@@ -57,6 +57,11 @@ from tailrace.handlers.fetch_sessions import FetchSessionLimits
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.records.codecs import OUTPUT_SIZE_MAX
 from tailrace.records.codecs import SETTING as DECOMPRESSED_SETTING
+from tailrace.security.listener_config import (
+    LISTENER_TLS_SETTINGS,
+    ListenerTlsConfig,
+    listener_tls_config,
+)
 from tailrace.security.quotas import QUOTA_SETTINGS, QuotaConfig
 from tailrace.server.quotas import ConnectionLimits
 from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
@@ -418,6 +423,8 @@ class BrokerConfig:
     """The name of the listener by which other brokers reach this one."""
     controller_listener: Listener | None
     """The listener of the node's controller; None where it is none."""
+    listener_tls: Mapping[str, ListenerTlsConfig]
+    """The settings of encrypted listeners, by name."""
     connection_limits: ConnectionLimits
     control: ControlConfig
     topic_defaults: TopicDefaults
@@ -483,6 +490,7 @@ TOPIC_DEFAULT_SETTINGS = tuple(_as_broker_setting(each) for each in BROKER_DEFAU
 BROKER_SETTINGS = (
     *OWN_SETTINGS,
     *LISTENER_SETTINGS,
+    *LISTENER_TLS_SETTINGS,
     *GROUP_SETTINGS,
     *CONSUMER_SETTINGS,
     *TRANSACTION_SETTINGS,
@@ -538,7 +546,11 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         faults=faults,
     )
     # Those of listeners that there are not are Kafka's to ignore, too.
-    for name in {limit_name(each) for each in listeners} & ignored.keys():
+    own_names = {limit_name(each) for each in listeners}
+    encrypted = [each for each in (*listeners, controller_listener) if each and each.is_encrypted]
+    for each in encrypted:
+        own_names |= {f"{each.prefix}{of_tls.name}" for of_tls in LISTENER_TLS_SETTINGS}
+    for name in own_names & ignored.keys():
         given[name] = ignored.pop(name)
     directories = _directories(own["log_dirs"], own["log_dir"], faults)
     kraft = KRaftConfig(**field_values(KRaftConfig, values))
@@ -555,6 +567,10 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         listeners=listeners,
         inter_broker_listener=inter_broker,
         controller_listener=controller_listener,
+        listener_tls={
+            each.name: listener_tls_config(each.own_settings(given), faults=faults)
+            for each in encrypted
+        },
         control=ControlConfig(**field_values(ControlConfig, values)),
         connection_limits=ConnectionLimits(
             connections_max=own["connections_max"],
@@ -583,7 +599,8 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     )
     faults += _contradictions(config)
     if faults:
-        raise ConfigError(faults)
+        # A setting of all listeners is parsed for each of them.
+        raise ConfigError(list(dict.fromkeys(faults)))
     return config
 
 
@@ -710,6 +727,12 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
         )
     yield from quorum_faults(config)
     yield from _cordon_faults(config)
+    if config.has_controllers:
+        for each in config.listeners:
+            if each.is_encrypted and each.name == config.inter_broker_listener:
+                yield f"listeners: brokers reach each other by {each.name}, which must be PLAINTEXT"
+    if config.controller_listener is not None and config.controller_listener.is_encrypted:
+        yield f"listeners: {config.controller_listener.name} is of the controller, and PLAINTEXT"
     map_bytes_max, thread_count = config.cleaner_map_bytes_max, config.cleaner_thread_count
     if map_bytes_max < thread_count * MAP_BYTES_MIN:
         yield (

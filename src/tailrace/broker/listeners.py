@@ -5,12 +5,16 @@
     listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT
     inter.broker.listener.name=INSIDE
     listener.name.outside.max.connections=100
+    listener.name.outside.ssl.client.auth=required
 
 A listener without a name, as in `127.0.0.1:9092`, is PLAINTEXT. The combinations that Kafka refuses
 are refused (`AbstractKafkaConfig`, `KafkaConfig.validateValues`), unless it has one listener only:
 then there is nothing to confuse, and brokers use it whatever its name.
 
-Invariant: a listener that Kafka would encrypt, or ask for a login, is refused.
+A setting that begins with `listener.name.` and the listener's name in lower case counts there
+before the same one without (`valuesWithPrefixOverride`).
+
+Invariant: a listener that Kafka would ask for a login is refused.
 """
 
 import ipaddress
@@ -49,8 +53,8 @@ class ListenerConfig:
     protocols: tuple[str, ...] = setting(
         "listener.security.protocol.map",
         default=(),
-        text="What listeners with names of their own are, as NAME:PLAINTEXT; other protocols than "
-        "PLAINTEXT are refused for a listener of clients or brokers.",
+        text="What listeners with names of their own are, as NAME:PLAINTEXT or NAME:SSL; one "
+        "with SASL_PLAINTEXT or SASL_SSL is refused.",
     )
     controllers: tuple[str, ...] = setting(
         "controller.listener.names",
@@ -87,6 +91,27 @@ class Listener(NamedTuple):
     advertised: Address | None = None
     """The address for those who connect: without a host the name of this machine, and port 0 is the
     one that is open. None: where it listens."""
+    protocol: str = PLAINTEXT
+    """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether its connections are encrypted."""
+        return self.protocol.endswith("SSL")
+
+    @property
+    def prefix(self) -> str:
+        """The begin of the names of its own settings (Kafka: `ListenerName.configPrefix`)."""
+        return f"listener.name.{self.name.lower()}."
+
+    def own_settings(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Settings as they count for this listener, by their names without prefix."""
+        own = {
+            name.removeprefix(self.prefix): text
+            for name, text in texts.items()
+            if name.startswith(self.prefix)
+        }
+        return {**texts, **own}
 
 
 class _Given(NamedTuple):
@@ -147,6 +172,7 @@ def plan_listeners(
             *each.address,
             is_advertised=not known or each.name in known,
             advertised=known.get(each.name),
+            protocol=_protocol_of(each.name, protocols),
         )
         for each in own
     )
@@ -222,7 +248,12 @@ def _controller_listener(
     for each in advertised:
         faults += _unspecified(each)
     address = _advertised_address(advertised[0]) if advertised else None
-    return Listener(names[0], *listening[0].address, advertised=address)
+    return Listener(
+        names[0],
+        *listening[0].address,
+        advertised=address,
+        protocol=_protocol_of(names[0], protocols),
+    )
 
 
 def parse_address(text: str) -> Address:
@@ -243,8 +274,7 @@ def parse_address(text: str) -> Address:
 
 def limit_name(listener: Listener) -> str:
     """The setting that limits the connections of one listener."""
-    # In lower case, as Kafka's `ListenerName.configPrefix`.
-    return f"listener.name.{listener.name.lower()}.max.connections"
+    return f"{listener.prefix}max.connections"
 
 
 def connection_limits(
@@ -284,24 +314,27 @@ def _protocols(config: ListenerConfig, faults: list[str]) -> dict[str, str]:
     return found
 
 
+def _protocol_of(name: str, protocols: Mapping[str, str]) -> str:
+    # The names of protocols are their own meaning as long as no map is given, as in Kafka; one
+    # without any is a fault, or the only one.
+    return protocols.get(name, name if name in _PROTOCOLS else PLAINTEXT)
+
+
 def _protocol_faults(
     listeners: Iterable[_Given], protocols: Mapping[str, str], *, is_map_given: bool
 ) -> Iterator[str]:
     for listener in listeners:
         name = listener.name
-        # The names of protocols are their own meaning as long as no map is given, as in Kafka.
-        protocol = protocols.get(name, name if name in _PROTOCOLS and not is_map_given else "")
-        if not protocol and "://" in listener.text:
+        is_known = name in protocols or (name in _PROTOCOLS and not is_map_given)
+        if not is_known and "://" in listener.text:
             yield (
                 f"listeners: listener.security.protocol.map does not say what {name} is; add "
                 f"{name}:PLAINTEXT"
             )
-        # To serve it without would send the records of a client that asks for encryption in the
-        # clear.
-        elif protocol not in {PLAINTEXT, ""}:
+        # To serve it without would let everybody in.
+        elif _protocol_of(name, protocols).startswith("SASL"):
             yield (
-                f"listeners: {listener.text!r} wants encryption or a login; only PLAINTEXT is "
-                "supported"
+                f"listeners: {listener.text!r} wants a login; only PLAINTEXT and SSL are supported"
             )
 
 
@@ -322,10 +355,9 @@ def _controller_faults(
                     f"controller.listener.names: listener.security.protocol.map does not say what "
                     f"{name} is; add {name}:PLAINTEXT"
                 )
-    # Only the first is used, as in Kafka. In plain text to a port with TLS, a start would wait for
-    # a minute and name no reason.
+    # Only the first is used, as in Kafka.
     first = controllers[0]
-    protocol = protocols.get(first, first if first in _PROTOCOLS else PLAINTEXT)
+    protocol = _protocol_of(first, protocols)
     if protocol != PLAINTEXT:
         yield (
             f"controller.listener.names: {first} is {protocol}; this broker reaches controllers by "

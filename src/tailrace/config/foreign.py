@@ -165,30 +165,12 @@ alter.log.dirs.replication.quota.window.size.seconds int 1
     "New connections are not delayed.": """\
 max.connection.creation.rate int 2147483647
 """,
-    "There is no TLS on listeners; those that ask for it are refused.": """\
-ssl.allow.dn.changes bool false
-ssl.allow.san.changes bool false
-ssl.cipher.suites list ""
-ssl.client.auth string none
-ssl.enabled.protocols list TLSv1.2,TLSv1.3
-ssl.endpoint.identification.algorithm string https
+    "TLS is that of OpenSSL, without Java's providers and classes.": """\
 ssl.engine.factory.class class
-ssl.key.password password
 ssl.keymanager.algorithm string SunX509
-ssl.keystore.certificate.chain password
-ssl.keystore.key password
-ssl.keystore.location string
-ssl.keystore.password password
-ssl.keystore.type string JKS
-ssl.principal.mapping.rules string DEFAULT
-ssl.protocol string TLSv1.3
 ssl.provider string
 ssl.secure.random.implementation string
 ssl.trustmanager.algorithm string PKIX
-ssl.truststore.certificates password
-ssl.truststore.location string
-ssl.truststore.password password
-ssl.truststore.type string JKS
 """,
     "There is no login on listeners; those that ask for SASL are refused.": """\
 connection.failed.authentication.delay.ms int 100

@@ -77,7 +77,10 @@ _UNSET: Final = frozenset({
     "advertised.listeners", "broker.rack", "controller.listener.names",
     "inter.broker.listener.name", "log.dir", "log.dirs", "log.flush.interval.ms",
     "log.retention.minutes", "log.retention.ms", "log.roll.jitter.ms", "log.roll.ms",
-    "metadata.log.dir", "replica.selector.class",
+    "metadata.log.dir", "replica.selector.class", "ssl.key.location", "ssl.key.password",
+    "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location",
+    "ssl.keystore.password", "ssl.truststore.certificates", "ssl.truststore.location",
+    "ssl.truststore.password",
 })  # fmt: skip
 """Settings whose default in Kafka is null: they have no effect, or another one counts."""
 
@@ -127,7 +130,11 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
         values = _values(each, layers)
         if not name:
             values = [v for v in values if v.source is ConfigSource.DYNAMIC_DEFAULT_BROKER]
-        declared, other = settings.declared.get(each), foreign.get(each)
+        declared = settings.declared.get(each)
+        other = foreign.get(each)
+        # A setting of one listener is declared without its prefix; its limit is another one.
+        if declared is None and not each.endswith(".max.connections"):
+            declared = settings.declared.get(base_name(each))
         is_changeable = each in settings.changeable or each in THROTTLES
         if declared is not None:
             value = _normal(services, declared, str(values[0].text)) if values else None
@@ -348,6 +355,7 @@ def _defaults(services: Services) -> dict[str, str]:
         if name not in _UNSET
     }
     found["listener.security.protocol.map"] = _PROTOCOLS
+    found["ssl.keystore.type"] = found["ssl.truststore.type"] = "JKS"
     found |= {
         name: each.default for name, each in _shown_foreign().items() if each.default is not None
     }

@@ -1,15 +1,21 @@
-"""`TlsSocket`: TLS over any `Socket`, with the same methods.
+"""`TlsSocket`: TLS over any `Socket`, with the same methods, for both ends of a connection.
 
     send -> SSLObject -> outgoing BIO -> socket          both drive the handshake, and return
     receive_into <- SSLObject <- incoming BIO <- socket  None until it is done
 
-Not here: what a failure means for the connection (`connection`), and certificates (`tls_context`).
+A socket calls back as long as the kernel has bytes. Here bytes may have left the kernel and wait,
+encrypted or not, in the SSL object: `has_pending` says so. `accepted` calls back for these, and a
+client reads until there are no more.
 
-Invariant: one call moves at most `CHUNK_BYTES` in either direction, so the buffers here stay small.
+Not here: what a failure means for the connection, and certificates (`tls_context`).
+
+Invariant: the buffers of a connection are bounded in either direction, also against a peer that
+makes OpenSSL answer and takes no answers.
 """
 
 import contextlib
 import ssl
+import threading
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -20,21 +26,41 @@ from tailrace.security.errors import TlsError
 CHUNK_BYTES = 64 * 1024
 """Four TLS records."""
 
+OUTGOING_BYTES_MAX = 3 * CHUNK_BYTES
+"""`send` leaves less than that to be sent: more are answers of OpenSSL, as to updates of keys."""
+
+
+class _Scratch(threading.local):
+    """Memory that encrypted bytes are received into; all connections of a thread share it."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(CHUNK_BYTES))
+
+
+_scratch = _Scratch()
+
 
 class TlsSocket:
-    """The client's end of an encrypted connection.
+    """One end of an encrypted connection.
 
     `receive_into` and `send` raise `TlsError` if the peer breaks the protocol or is not trusted.
     """
 
-    def __init__(self, socket: Socket, context: ssl.SSLContext, *, host: str) -> None:
+    def __init__(
+        self, socket: Socket, wrap: Callable[[ssl.MemoryBIO, ssl.MemoryBIO], ssl.SSLObject]
+    ) -> None:
+        """`wrap` is `SSLContext.wrap_bio`, for a client with the host.
+
+        Raises:
+            ValueError: no certificate can name that host.
+        """
         self._socket = socket
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
-        self._chunk = bytearray(CHUNK_BYTES)
-        self._unsent = b""
-        self._is_shaken = False
+        self.tls = wrap(self._incoming, self._outgoing)
+        self.is_shaken = False
+        """Whether the handshake is done."""
+        self._unsent = memoryview(b"")
         self._is_waiting = False
         self._on_write: Callable[[], None] | None = None
 
@@ -42,6 +68,16 @@ class TlsSocket:
     def peer(self) -> str:
         """The other end as HOST:PORT."""
         return self._socket.peer
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether bytes were received that `receive_into` has not returned yet."""
+        return bool(self._incoming.pending or self.tls.pending())
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether encrypted bytes wait for room in the kernel's buffer."""
+        return bool(self._unsent or self._outgoing.pending)
 
     def receive_into(self, buffer: memoryview) -> int | None:
         """Return the bytes received, 0 at the end of the stream, None if nothing has come yet.
@@ -51,14 +87,15 @@ class TlsSocket:
         filled = 0
         while filled < len(buffer):
             try:
-                if not self._is_shaken:
+                if not self.is_shaken:
                     self._shake()
-                received = cast("int", self._tls.read(len(buffer) - filled, buffer[filled:]))
+                received = cast("int", self.tls.read(len(buffer) - filled, buffer[filled:]))
             except ssl.SSLWantReadError:
-                self._flush()
+                if not self._flush() and self._outgoing.pending > OUTGOING_BYTES_MAX:
+                    raise TlsError("the peer asks for answers, and takes none") from None
                 if not self._fetch():
                     return filled or None
-            # The end of the stream, as of a plain socket; a broker that is killed sends no
+            # The end of the stream, as of a plain socket; a peer that is killed sends no
             # close_notify.
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return filled
@@ -71,31 +108,34 @@ class TlsSocket:
         return filled
 
     def send(self, buffers: Sequence[Buffer]) -> int | None:
-        """Return the bytes taken; None if there is no room or the handshake is not done yet."""
+        """Return the bytes taken; None if there is no room or the handshake is not done yet.
+
+        Fewer bytes than there are mean that the kernel's buffer is full.
+        """
+        taken = 0
         try:
-            if not self._is_shaken:
+            if not self.is_shaken:
                 self._shake()
-            if not self._flush():
-                return None
-            taken = 0
             for buffer in buffers:
-                # What is encrypted is kept until it is sent; without a limit that would be a whole
-                # batch twice.
-                part = memoryview(buffer)[: CHUNK_BYTES - taken]
-                if part:
-                    taken += self._tls.write(part)
-                if taken == CHUNK_BYTES:
-                    break
+                rest = memoryview(buffer)
+                while rest:
+                    # What is encrypted is kept until it is sent; without a limit that would be a
+                    # whole batch twice.
+                    if self._outgoing.pending >= CHUNK_BYTES and not self._flush():
+                        return taken or None
+                    size = self.tls.write(rest[:CHUNK_BYTES])
+                    taken += size
+                    rest = rest[size:]
         except ssl.SSLWantReadError:
             self._flush()
-            return None
+            return taken or None
         except ssl.SSLError as error:
             raise TlsError(str(error)) from error
         self._flush()
         return taken
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
-        """Call back while there is something to receive."""
+        """Call back while there is something to receive from the kernel."""
         self._socket.watch_reads(callback)
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
@@ -106,32 +146,33 @@ class TlsSocket:
     def close(self) -> None:
         """Send a close_notify alert if there is room for it, and close the socket."""
         with contextlib.suppress(OSError):
-            if self._is_shaken:
+            if self.is_shaken:
                 # The peer's own close_notify is not waited for.
                 with contextlib.suppress(ssl.SSLWantReadError):
-                    self._tls.unwrap()
+                    self.tls.unwrap()
             self._flush()
         self._socket.close()
 
     def _shake(self) -> None:
         """Continue the handshake; raises SSLWantReadError while it waits for the peer."""
         try:
-            self._tls.do_handshake()
+            self.tls.do_handshake()
         except ssl.SSLWantReadError:
             raise
         except ssl.SSLError:
             with contextlib.suppress(OSError):
                 self._flush()  # the alert that tells the peer why
             raise
-        self._is_shaken = True
+        self.is_shaken = True
 
     def _fetch(self) -> bool:
         """Pass the peer's bytes to the SSL object; return False if there are none yet."""
-        received = self._socket.receive_into(memoryview(self._chunk))
+        scratch = _scratch.view
+        received = self._socket.receive_into(scratch)
         if received is None:
             return False
         if received:
-            self._incoming.write(memoryview(self._chunk)[:received])
+            self._incoming.write(scratch[:received])
         else:
             # So that the next read raises or returns the end, where TLS decides which.
             self._incoming.write_eof()
@@ -139,18 +180,18 @@ class TlsSocket:
 
     def _flush(self) -> bool:
         """Send encrypted bytes; return False if some are left."""
-        while self._unsent or self._outgoing.pending:
-            self._unsent = self._unsent or self._outgoing.read()
+        while self.has_unsent:
+            self._unsent = self._unsent or memoryview(self._outgoing.read())
             sent = self._socket.send([self._unsent])
             if sent is None:
                 break
             self._unsent = self._unsent[sent:]
         self._wait()
-        return not (self._unsent or self._outgoing.pending)
+        return not self.has_unsent
 
     def _wait(self) -> None:
         # Only a change is passed on: each costs a call of epoll_ctl.
-        is_waiting = bool(self._unsent or self._outgoing.pending)
+        is_waiting = self.has_unsent
         if is_waiting != self._is_waiting:
             self._is_waiting = is_waiting
             self._socket.watch_writes(self._on_writable if is_waiting else None)

@@ -94,6 +94,47 @@ def tls_context(settings: TlsConfig) -> ssl.SSLContext:
     return context
 
 
+def server_context(
+    settings: TlsConfig, *, verify_mode: ssl.VerifyMode, faults: list[str]
+) -> ssl.SSLContext:
+    """The SSL context of a listener; what is wrong with the settings goes to `faults`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = verify_mode
+    # OpenSSL refuses renegotiation that a client asks for by itself, too, since version 3.
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    # As in Java each certificate of a truststore is trusted, not only those that sign themselves.
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    trusted = _trusted(settings, faults)
+    try:
+        if trusted:
+            context.load_verify_locations(cadata=trusted)
+        elif verify_mode is not ssl.CERT_NONE:
+            # The authorities of the system are for names of hosts, and sign for everybody.
+            faults.append(
+                "ssl.truststore.location: it has to name the authorities of clients' certificates, "
+                "since ssl.client.auth asks for them"
+            )
+    except (OSError, ValueError) as error:
+        faults.append(f"{_trust_setting(settings)}: {error}; its PEM certificates are damaged")
+    faults += restrict(
+        context,
+        versions=settings.ssl_enabled_protocols,
+        highest=settings.ssl_protocol,
+        suites=settings.ssl_cipher_suites,
+    )
+    if not (
+        settings.ssl_keystore_location
+        or settings.ssl_keystore_certificate_chain
+        or settings.ssl_keystore_key
+    ):
+        faults.append(
+            "ssl.keystore.location: an encrypted listener needs a certificate and its key; give "
+            "this file, or ssl.keystore.certificate.chain and ssl.keystore.key"
+        )
+    _present(context, settings, faults)
+    return context
+
+
 def _trusted(settings: TlsConfig, faults: list[str]) -> str:
     """The authorities as PEM, "" for those of the system."""
     name = _trust_setting(settings)

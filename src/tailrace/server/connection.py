@@ -22,12 +22,14 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from tailrace.errors import TailraceError
+from tailrace.model import Principal
 from tailrace.protocol.answers import CloseConnectionError, Deferred, Throttled
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import Caller
 from tailrace.runtime.network import AcceptedSocket
 from tailrace.runtime.slices import SLICE_S
+from tailrace.security.errors import TlsError
 from tailrace.server.dispatch import ConnectionRepeats, RequestAnswers
 from tailrace.server.memory import ConnectionMemory, ReceiveTurns, RequestMemory
 from tailrace.server.receiving import RequestInput
@@ -105,6 +107,10 @@ class Connection:
         if not self._is_reading:
             self._is_reading = True
             self._socket.watch_reads(self._on_readable)
+
+    def identify(self, principal: Principal) -> None:
+        """Hand the next requests on with the name by which the client is known now."""
+        self._caller = self._caller._replace(principal=principal)
 
     @property
     def peer(self) -> str:
@@ -219,6 +225,11 @@ class Connection:
                 # The response header has been sent, so no error code can be sent any more.
                 error.stored.failed(error.reason)
                 logger.warning("answer_broken_off peer=%s reason=%s", self.peer, error)
+            case TlsError():
+                logger.info(
+                    "tls_failed peer=%s listener=%s reason=%s",
+                    self.peer, self._caller.listener, error,
+                )  # fmt: skip
             case CloseConnectionError():
                 logger.info("connection_closed peer=%s reason=%s", self.peer, error)
             case TailraceError():

@@ -7,12 +7,15 @@ request came. Limits and memory are shared.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from tailrace.errors import ListenError
+from tailrace.model import Principal
+from tailrace.protocol.fields import Records
+from tailrace.protocol.frames import Caller
 from tailrace.runtime.network import AcceptedSocket, Listener, Network
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import RequestAnswers
@@ -21,6 +24,9 @@ from tailrace.server.quotas import ConnectionLimits, ConnectionQuotas
 from tailrace.server.sending import DeviceRead, ResponseSender
 from tailrace.values import dataclass
 
+if TYPE_CHECKING:
+    from tailrace.security.listener_tls import ListenerTls
+
 logger = logging.getLogger(__name__)
 
 SWEEP_S: Final = 5.0
@@ -28,6 +34,32 @@ SWEEP_S: Final = 5.0
 
 CLOSED_PER_TURN: Final = 20
 """Connections that are checked or closed in one turn of the loop; closing one takes some 100 us."""
+
+
+class ConnectionLogin(Protocol):
+    """The login of one connection, which answers its requests until it is done."""
+
+    @property
+    def principal(self) -> Principal | None:
+        """The name of the client; None: it has not logged in yet."""
+        ...
+
+    def answer(self, frame: memoryview, caller: Caller) -> list[Records] | Awaitable[list[Records]]:
+        """The answer to a request frame without its size.
+
+        Raises:
+            CloseConnectionError: no request may follow.
+        """
+        ...
+
+
+class PortSecurity(NamedTuple):
+    """Encryption and logins of a port."""
+
+    tls: "ListenerTls | None" = None
+    """Its certificate and rules; None: connections are not encrypted."""
+    login: Callable[[], ConnectionLogin] | None = None
+    """Begins the login of a new connection; None: there are no logins."""
 
 
 class Port(NamedTuple):
@@ -39,6 +71,7 @@ class Port(NamedTuple):
     number: int
     """0: any free one."""
     answers: RequestAnswers
+    security: PortSecurity = PortSecurity()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +263,15 @@ class Server:
             self._quotas.give_back(port.name, address)
             self._accept_if_there_is_room()
 
+        tls = port.security.tls
+        if tls is not None:
+            # Here, because ssl takes 20 ms to import and most listeners are plain.
+            from tailrace.security.accepted import AcceptedTlsSocket
+
+            def secured(principal: Principal) -> None:
+                connection.identify(principal)
+
+            socket = AcceptedTlsSocket(socket, tls, secured=secured)
         connection = Connection(
             socket,
             port.answers,

@@ -1,6 +1,6 @@
 """A broker on doubles, and the few requests that most of its tests make."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from tailrace.broker.broker import RunningBroker
@@ -41,6 +41,7 @@ from tailrace.protocol.messages.produce import (
     TopicProduceData,
 )
 from tailrace.records.builder import BatchBuilder
+from tailrace.server.dispatch import Dispatch
 from tailrace.testing import Outside, Peer
 
 BY_NAME_PRODUCE = 12
@@ -54,11 +55,14 @@ _TURNS_MAX = 1000
 
 @asynccontextmanager
 async def running(
-    outside: Outside, settings: dict[str, str] | None = None
+    outside: Outside,
+    settings: dict[str, str] | None = None,
+    *,
+    wrap_dispatch: Callable[[Dispatch], Dispatch] | None = None,
 ) -> AsyncIterator[RunningBroker]:
-    """A broker on the doubles, stopped in order at the end."""
+    """A broker on the doubles, stopped in order at the end; see `start_broker`."""
     given = {"log.dirs": "data", "listeners": "memory:0", **(settings or {})}
-    broker = await start_broker(broker_config(given), outside.runtime)
+    broker = await start_broker(broker_config(given), outside.runtime, wrap_dispatch=wrap_dispatch)
     try:
         yield broker
     except BaseException:

@@ -9,7 +9,10 @@ from tailrace.errors import ConfigError
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import running
 
-MAP = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,SAFE:SSL"
+MAP = (
+    "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,SAFE:SSL,"
+    "LOGIN:SASL_SSL"
+)
 NAMED = {"controller.listener.names": "CONTROLLER", "listener.security.protocol.map": MAP}
 SEVERAL = {
     **NAMED,
@@ -56,8 +59,8 @@ def test_a_broker_listens_on_several_listeners() -> None:
     """Each has its port, and by its name an advertised address; one of them is for brokers."""
     config = configured(SEVERAL)
     inside, outside = config.listeners
-    assert inside == ("INSIDE", "0.0.0.0", 9092, True, ("", 9092))
-    assert outside == ("OUTSIDE", "one", 9094, True, ("example.com", 19094))
+    assert inside == ("INSIDE", "0.0.0.0", 9092, True, ("", 9092), "PLAINTEXT")
+    assert outside == ("OUTSIDE", "one", 9094, True, ("example.com", 19094), "PLAINTEXT")
     assert config.inter_broker_listener == "INSIDE"
     assert configured(OF_A_CLUSTER).listeners == config.listeners
 
@@ -120,7 +123,11 @@ def test_two_listeners_may_have_the_port_of_two_stacks(listeners: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"listeners": "SAFE://:9092"}, "listeners: 'SAFE://:9092' wants encryption or a login"),
+        ({"listeners": "LOGIN://:9092"}, "listeners: 'LOGIN://:9092' wants a login"),
+        (
+            {"listeners": "SAFE://:9092", "listener.name.safe.ssl.client.auth": "maybe"},
+            "ssl.client.auth: 'maybe' is not one of required, requested, none",
+        ),
         ({"listeners": "THERE://:9092"}, "does not say what THERE is; add THERE:PLAINTEXT"),
         ({"listeners": "SSL://:9092"}, "does not say what SSL is; add SSL:PLAINTEXT"),
         ({"listeners": "CONTROLLER://:9093"}, "no listener is for clients; add one, such as"),

@@ -22,6 +22,7 @@ answer.
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -518,7 +519,7 @@ class ConnectionPool:
                 # Here, because ssl takes 20 ms to import and most connections are plain.
                 from tailrace.security.tls import TlsSocket
 
-                socket = TlsSocket(socket, tls, host=state.node.host)
+                socket = TlsSocket(socket, partial(tls.wrap_bio, server_hostname=state.node.host))
             except ValueError as error:
                 socket.close()
                 self._fail(state, AuthenticationError(f"{state.node}: no TLS: {error}"), now)

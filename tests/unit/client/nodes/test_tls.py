@@ -3,8 +3,8 @@
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -21,20 +21,6 @@ from tests.unit.client.nodes.test_requests import produce
 from tests.unit.security import certificates
 
 
-class ServerSide:
-    """A context whose connections are the server's end."""
-
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self._context = context
-
-    def wrap_bio(
-        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *, server_hostname: str
-    ) -> ssl.SSLObject:
-        """Wrap the buffers as the client does, but for the server's side."""
-        del server_hostname
-        return self._context.wrap_bio(incoming, outgoing, server_side=True)
-
-
 def served(
     tmp_path: Path, *, who: str = "BROKER", asks_for_certificate: bool = False
 ) -> Callable[[Socket], Socket]:
@@ -47,8 +33,7 @@ def served(
     if asks_for_certificate:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=certificates.BROKER)
-    side = cast("ssl.SSLContext", ServerSide(context))
-    return lambda socket: TlsSocket(socket, side, host="")
+    return lambda socket: TlsSocket(socket, partial(context.wrap_bio, server_side=True))
 
 
 def trusting(tmp_path: Path, settings: TlsConfig = TlsConfig()) -> Security:  # noqa: B008
