@@ -5,10 +5,10 @@ import warnings
 from contextlib import suppress
 
 from tailrace.client.config import parse_client_config
-from tailrace.client.logins import parse_jaas
 from tailrace.client.nodes.oauth import expiry_of, unsecured_token
 from tailrace.client.nodes.oidc import endpoint_fault, read_token
 from tailrace.errors import ConfigError
+from tailrace.security.jaas import parse_jaas
 from tailrace.security.tls_context import pem_blocks, read_pkcs12
 from tests.fuzz.engine import FuzzTarget
 from tests.unit.security.certificates import BROKER, BROKER_LOCKED_KEY, pkcs12

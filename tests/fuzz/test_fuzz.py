@@ -17,6 +17,7 @@ from tests.fuzz import (
     coordinator_targets,
     directory_targets,
     kernel_targets,
+    login_targets,
     membership_targets,
     metadata_targets,
     observer_targets,
@@ -52,6 +53,7 @@ TARGETS = (
     *pipeline_targets.TARGETS,
     *schemas_targets.TARGETS,
     *security_targets.TARGETS,
+    *login_targets.TARGETS,
 )
 
 

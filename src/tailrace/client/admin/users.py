@@ -7,7 +7,6 @@
 A password is salted here, and the broker gets only the salted one.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
@@ -33,8 +32,6 @@ from tailrace.values import dataclass, field
 ITERATIONS_DEFAULT = 4096
 """Kafka's lowest number, and that of its own tools."""
 
-SALT_BYTES = 24
-
 
 class ScramMechanism(IntEnum):
     """Mechanisms, by Kafka's number."""
@@ -45,9 +42,9 @@ class ScramMechanism(IntEnum):
     SHA_512 = 2
 
     @property
-    def hash_name(self) -> str:
-        """The name of its hash in `hashlib`."""
-        return "sha512" if self is ScramMechanism.SHA_512 else "sha256"
+    def label(self) -> str:
+        """Its name in a login, such as SCRAM-SHA-512."""
+        return f"SCRAM-{self.name.replace('_', '-')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +74,20 @@ class ScramUpsertion:
 
     def salted(self) -> ScramCredentialUpsertion:
         """The credential as the broker gets it."""
-        import hashlib  # Loads OpenSSL, which takes 4 ms.
+        # Loads OpenSSL, which takes 4 ms.
+        from tailrace.security.scram import new_salt, salted_password
 
         password = self.password
         data = password.encode() if isinstance(password, str) else password
-        salt = self.salt or os.urandom(SALT_BYTES)
+        salt = self.salt or new_salt()
         return ScramCredentialUpsertion(
             name=self.user,
             mechanism=self.mechanism,
             iterations=self.iterations,
             salt=salt,
             # KIP-554: the broker gets the salted password, and never the password itself.
-            salted_password=hashlib.pbkdf2_hmac(
-                self.mechanism.hash_name, data, salt, self.iterations
+            salted_password=salted_password(
+                self.mechanism.label, data, salt=salt, iterations=self.iterations
             ),
         )
 

@@ -12,20 +12,19 @@ request has a secret, which is for the configured address alone.
 
 import base64
 import http.client
-import io
 import json
 import math
-import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Final, cast
-from urllib.parse import SplitResult, quote_plus, urlencode, urlsplit
+from typing import Final
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 from tailrace.client.errors import AuthenticationError, DisconnectedError
 from tailrace.client.nodes.oauth import OAuthToken
+from tailrace.security.http_request import HttpAnswer, OversizedAnswerError, http_request
 from tailrace.values import dataclass, field
 
 BODY_BYTES_MAX: Final = 256 * 1024
@@ -90,7 +89,12 @@ class ClientCredentials:
     def _ask(self) -> OAuthToken:
         asked_at = time.time()
         try:
-            status, location, body = self._post(urlsplit(self.url))
+            status, location, body = self._post(self.url)
+        except OversizedAnswerError:
+            raise AuthenticationError(
+                f"the token endpoint {self.url} answers with more than {BODY_BYTES_MAX} bytes; is "
+                "it a token endpoint?"
+            ) from None
         except ssl.SSLCertVerificationError as error:
             raise AuthenticationError(
                 f"the token endpoint {self.url} is not trusted: {error.verify_message}; give its "
@@ -122,43 +126,19 @@ class ClientCredentials:
         expires_at = None if lifetime_s is None else asked_at + lifetime_s
         return OAuthToken(value=value, expires_at=expires_at, extensions=self.extensions)
 
-    def _post(self, url: SplitResult) -> tuple[int, str, bytes]:
-        """Status, address of a redirect, and body; longer bodies are an error."""
-        host = url.hostname or ""
-        timeout_s = self.connect_timeout_ms / 1000
-        connection: http.client.HTTPConnection
-        if url.scheme == "https":
-            # For each token, which is rare: so changed authorities of the system count.
-            context = self.context or ssl.create_default_context()
-            connection = http.client.HTTPSConnection(
-                host, url.port, timeout=timeout_s, context=context
-            )
-        else:
-            connection = http.client.HTTPConnection(host, url.port, timeout=timeout_s)
+    def _post(self, url: str) -> HttpAnswer:
         grant = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
-        path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         headers = {
             "Accept": "application/json",
             "Authorization": self._authorization(),
             "Cache-Control": "no-cache",
             "Content-Type": "application/x-www-form-urlencoded",
         }
-        # By hand, so that the time limits of connecting and of the answer are two (KIP-768).
-        connection.connect()
-        with connection.sock as opened:
-            deadline = time.monotonic() + self.read_timeout_ms / 1000
-            connection.sock = cast("socket.socket", _TimedSocket(opened, deadline))
-            connection.request("POST", path, urlencode(grant), headers)
-            response = connection.getresponse()
-            # One byte more than allowed, which tells a body that is too long from one that just
-            # fits.
-            body = response.read(BODY_BYTES_MAX + 1)
-        if len(body) > BODY_BYTES_MAX:
-            raise AuthenticationError(
-                f"the token endpoint {self.url} answers with more than {BODY_BYTES_MAX} bytes; is "
-                "it a token endpoint?"
-            )
-        return response.status, response.headers.get("Location", ""), body
+        return http_request(
+            "POST", url, headers=headers, body=urlencode(grant), context=self.context,
+            connect_timeout_s=self.connect_timeout_ms / 1000,
+            read_timeout_s=self.read_timeout_ms / 1000, bytes_max=BODY_BYTES_MAX,
+        )  # fmt: skip
 
     def _authorization(self) -> str:
         names = [self.client_id, self.client_secret]
@@ -224,50 +204,3 @@ def _told(status: int, body: bytes) -> str:
         said = []
     text = ": ".join(each for each in said if isinstance(each, str))
     return f"with status {status}" + (f": {text[:_SAID_MAX]}" if text else "")
-
-
-class _TimedSocket:
-    """The part of a socket that `http.client` uses, with one deadline for all that it receives."""
-
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self._connection = connection
-        self._deadline = deadline
-
-    def sendall(self, data: bytes) -> None:
-        """Send all bytes."""
-        self._connection.settimeout(_left_s(self._deadline))
-        self._connection.sendall(data)
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        """A file to read from."""
-        assert mode == "rb"
-        return io.BufferedReader(_TimedReader(self._connection, self._deadline))
-
-    def close(self) -> None:
-        """Do nothing: `http.client` closes the socket before it reads the last of the answer."""
-
-
-class _TimedReader(io.RawIOBase):
-    """Receives bytes until a deadline."""
-
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self._connection = connection
-        self._deadline = deadline
-
-    def readable(self) -> bool:
-        """Always True."""
-        return True
-
-    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
-        """Receive some bytes; 0 at the end."""
-        # A timeout of the socket is one for each piece: a peer that sends a byte a second would
-        # never end it.
-        self._connection.settimeout(_left_s(self._deadline))
-        return self._connection.recv_into(buffer)
-
-
-def _left_s(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("it takes longer than sasl.login.read.timeout.ms")
-    return left

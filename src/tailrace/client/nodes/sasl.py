@@ -66,8 +66,6 @@ ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 100_000
 """More would block the client noticeably; Kafka's brokers use 16,384 at most."""
 
-_HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
@@ -124,33 +122,38 @@ def scram(credentials: Credentials, *, nonce: Callable[[], str] | None = None) -
             for too few or too many iterations.
     """
     # Loads OpenSSL, which takes 4 ms; most clients know this module by its types alone.
-    import hashlib
     import hmac
     import secrets
 
-    name = _HASHES[credentials.mechanism]
+    from tailrace.security.scram import (
+        GS2_HEADER,
+        client_proof,
+        escaped,
+        keys_of,
+        salted_password,
+        server_signature,
+    )
+
+    mechanism = credentials.mechanism
     our_nonce = secrets.token_urlsafe(24) if nonce is None else nonce()
-    # RFC 5802: a comma ends a field, and = begins an escape.
-    escaped = credentials.username.replace("=", "=3D").replace(",", "=2C")
-    client_first = f"n={escaped},r={our_nonce}"
-    # "n,,": no channel binding. Java has none either, and TLS is below, if it is wanted.
-    server_first = bytes((yield b"n,," + client_first.encode()))
+    client_first = f"n={escaped(credentials.username)},r={our_nonce}"
+    # Without channel binding: Java has none either, and TLS is below, if it is wanted.
+    server_first = bytes((yield GS2_HEADER + client_first.encode()))
 
     fields = _fields(server_first)
     salt, iterations = _challenge(fields, our_nonce=our_nonce)
-    salted = hashlib.pbkdf2_hmac(name, credentials.password.encode(), salt, iterations)
-    # "biws" is the base64 of "n,,".
+    salted = salted_password(
+        mechanism, credentials.password.encode(), salt=salt, iterations=iterations
+    )
+    # "biws" is the base64 of the header.
     proofless = b"c=biws,r=" + fields["r"].encode()
     signed = b",".join((client_first.encode(), server_first, proofless))
 
-    client_key = hmac.digest(salted, b"Client Key", name)
-    stored_key = hashlib.new(name, client_key).digest()
-    signature = hmac.digest(stored_key, signed, name)
-    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    proof = client_proof(mechanism, salted, signed)
     server_final = yield proofless + b",p=" + b2a_base64(proof, newline=False)
 
-    server_key = hmac.digest(salted, b"Server Key", name)
-    expected = b2a_base64(hmac.digest(server_key, signed, name), newline=False)
+    keys = keys_of(mechanism, salted, salt=salt, iterations=iterations)
+    expected = b2a_base64(server_signature(mechanism, keys.server_key, signed), newline=False)
     given = _fields(bytes(server_final)).get("v", "").encode()
     # In constant time, as is usual for secrets; and a wrong one means a broker that does not know
     # the password.

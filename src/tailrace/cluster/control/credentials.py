@@ -3,7 +3,7 @@
 Each user is changed or refused by itself, by the rules of Kafka's `ScramControlManager`. Stricter
 than those: there are at most `CREDENTIALS_MAX` credentials.
 
-Not here: logins by them. Brokers of Kafka have those, and ours do not yet.
+Not here: logins by them; see `security.scram`.
 """
 
 from collections import Counter
@@ -30,8 +30,8 @@ ITERATIONS_MAX: Final = 16_384
 SCRAM_SINCE: Final = 11
 """First level of `metadata.version` that has records of credentials."""
 
-_HASHES: Final = {1: "sha256", 2: "sha512"}
-"""The hash of each mechanism, by Kafka's number."""
+MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""The mechanisms by Kafka's number."""
 
 _Change = ScramCredentialDeletion | ScramCredentialUpsertion
 _Refusal = tuple[ErrorCode, str]
@@ -96,7 +96,7 @@ def _refusal(image: MetadataImage, change: _Change) -> _Refusal | None:
         return ErrorCode.UNSUPPORTED_VERSION, message
     if not change.name:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
-    if change.mechanism not in _HASHES:
+    if change.mechanism not in MECHANISMS:
         return ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
     if isinstance(change, ScramCredentialDeletion):
         if ScramUser(change.mechanism, change.name) not in image.scram:
@@ -116,27 +116,29 @@ def _refusal(image: MetadataImage, change: _Change) -> _Refusal | None:
 
 
 def _record(change: _Change) -> RecordToWrite:
-    # With the first of them: hashlib loads OpenSSL, which takes 4 ms.
-    import hashlib
-    import hmac
-
     from tailrace.protocol.metadata_records import (
         RemoveUserScramCredentialRecord,
         UserScramCredentialRecord,
     )
 
+    # With the first of them: hashlib loads OpenSSL, which takes 4 ms.
+    from tailrace.security.scram import keys_of
+
     if isinstance(change, ScramCredentialDeletion):
         gone = RemoveUserScramCredentialRecord(name=change.name, mechanism=change.mechanism)
         return RecordToWrite(gone, 0)
-    name, salted = _HASHES[change.mechanism], change.salted_password
-    # RFC 5802, section 3: a server that keeps these can check a proof, and not make one.
-    client_key = hmac.digest(salted, b"Client Key", name)
+    keys = keys_of(
+        MECHANISMS[change.mechanism],
+        change.salted_password,
+        salt=bytes(change.salt),
+        iterations=change.iterations,
+    )
     kept = UserScramCredentialRecord(
         name=change.name,
         mechanism=change.mechanism,
-        salt=bytes(change.salt),
-        stored_key=hashlib.new(name, client_key).digest(),
-        server_key=hmac.digest(salted, b"Server Key", name),
-        iterations=change.iterations,
+        salt=keys.salt,
+        stored_key=keys.stored_key,
+        server_key=keys.server_key,
+        iterations=keys.iterations,
     )
     return RecordToWrite(kept, 0)

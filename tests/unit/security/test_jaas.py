@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tailrace.client.logins import JAAS_CHARACTERS_MAX, parse_jaas
+from tailrace.security.jaas import JAAS_CHARACTERS_MAX, parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
