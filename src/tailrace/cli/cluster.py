@@ -14,12 +14,15 @@ from tailrace.cli.on_cluster import (
     YES,
     Connection,
     change,
+    check_controllers,
+    confirm,
     emit,
     on_cluster,
     parse_numbers,
     say,
 )
 from tailrace.config.settings import INT32_MAX
+from tailrace.errors import FatalError
 from tailrace.offline.metadata_state import (
     END,
     Change,
@@ -265,6 +268,44 @@ def migrate(
         migrate_running(
             connection, order, retires=not no_retire, is_dry_run=dry_run, yes=yes, as_json=as_json
         )
+
+
+@cluster.command()
+@click.argument("broker_id", metavar="ID", type=click.IntRange(0, INT32_MAX))
+@YES
+@AS_JSON
+@on_cluster
+def unregister(broker_id: int, *, yes: bool, as_json: bool, connection: Connection) -> None:
+    """End the registration of a broker that will not come back, as kafka-cluster.sh does.
+
+    Refuses a broker that is in service: it would register again. Asks before it forgets one that
+    still has replicas, which stay in their partitions until they are reassigned.
+    """
+    from tailrace.cli import cluster_status
+    from tailrace.client.admin.cluster import unregister_broker
+
+    with connection.open() as reader:
+        for each in cluster_status.brokers(reader):
+            if each.id == broker_id and not each.is_fenced:
+                raise FatalError(
+                    f"broker {broker_id} is in service at {each.host}:{each.port}, and would "
+                    "register again; stop it, and repeat this once `tailrace cluster describe` "
+                    "shows it as fenced"
+                )
+        check_controllers(reader)
+        topics = reader.topics().values()
+        kept = sum(broker_id in part.replicas for topic in topics for part in topic.partitions)
+        if kept:
+            question = (
+                f"Broker {broker_id} has replicas of {kept} partitions, which lack them until they "
+                "are reassigned. Unregister it?"
+            )
+            confirm(question, yes=yes)
+        change(reader, unregister_broker, broker_id)
+    if as_json:
+        emit(cluster_status.FORMAT, "unregistered", {"broker": broker_id})
+    else:
+        click.echo(f"broker {broker_id} is no longer registered")
 
 
 @cluster.command("add-controller")

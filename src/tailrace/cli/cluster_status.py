@@ -44,7 +44,7 @@ def describe_running(connection: Connection, *, as_json: bool) -> None:
     silence: RetriableError | None = None
     quorum: MetadataQuorum | None = None
     with connection.open() as cluster:
-        found = _brokers(cluster)
+        found = _described(cluster)
         try:
             quorum = _quorum(cluster)
         except RetriableError as error:
@@ -68,7 +68,12 @@ def describe_running(connection: Connection, *, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _brokers(cluster: "ClusterReader") -> ClusterDescription:
+def brokers(cluster: "ClusterReader") -> tuple[BrokerNode, ...]:
+    """The brokers of a cluster, fenced ones too where the broker that is asked names them."""
+    return _described(cluster).brokers
+
+
+def _described(cluster: "ClusterReader") -> ClusterDescription:
     try:
         return cluster.do(describe_cluster, include_fenced_brokers=True)
     except UnsupportedBrokerError:

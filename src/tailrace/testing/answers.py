@@ -130,6 +130,8 @@ def _topic(cluster: "ScriptedCluster", name: str) -> MetadataResponseTopic:
                 partition_index=place.partition,
                 leader_id=led.leader,
                 leader_epoch=led.epoch,
+                replica_nodes=() if led.leader < 0 else (led.leader,),
+                isr_nodes=() if led.leader < 0 else (led.leader,),
             )
             for place, led in found
         ),

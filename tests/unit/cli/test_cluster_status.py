@@ -43,6 +43,7 @@ from tailrace.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from tailrace.protocol.messages.unregister_broker import UnregisterBrokerResponse
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
 from tailrace.testing.script import FaultKind
@@ -234,6 +235,62 @@ def test_a_change_needs_no_right_to_describe_the_quorum(cluster: ScriptedCluster
         answer(cluster, ApiKey.DESCRIBE_QUORUM, DescribeQuorumResponse(error_code=code))
         found = lines("topic", "create", "new", "--bootstrap", cluster.bootstrap)
         assert found == ["created topic new"]
+
+
+@pytest.fixture
+def retired(cluster: ScriptedCluster) -> ScriptedCluster:
+    """A cluster of which broker 2 is fenced, and forgets each broker that it is asked to."""
+    brokers = (
+        DescribeClusterBroker(broker_id=1, host="a", port=9092),
+        DescribeClusterBroker(broker_id=2, host="b", port=9092, is_fenced=True),
+    )
+    described = DescribeClusterResponse(cluster_id="ID", controller_id=1, brokers=brokers)
+    answer(cluster, ApiKey.DESCRIBE_CLUSTER, described)
+    answer(cluster, ApiKey.DESCRIBE_QUORUM, quorum())
+    answer(cluster, ApiKey.UNREGISTER_BROKER, UnregisterBrokerResponse())
+    return cluster
+
+
+def test_a_fenced_broker_is_unregistered(retired: ScriptedCluster) -> None:
+    """Without a question, since it has no replicas."""
+    at = ("--bootstrap", retired.bootstrap)
+    assert lines("cluster", "unregister", 2, *at) == ["broker 2 is no longer registered"]
+    assert [each["broker"] for each in objects("cluster", "unregister", 2, *at)] == [2]
+
+
+def test_a_broker_in_service_is_not_unregistered(retired: ScriptedCluster) -> None:
+    """Kafka would do it, and the broker register again; the sentence says what to do."""
+    sentence = said("cluster", "unregister", 1, "--bootstrap", retired.bootstrap)
+    assert "broker 1 is in service at a:9092, and would register again; stop it" in sentence
+    assert retired.count(ApiKey.UNREGISTER_BROKER) == 0
+
+
+def test_a_broker_that_is_not_registered_is_refused_in_the_words_of_kafka(
+    retired: ScriptedCluster,
+) -> None:
+    """The controller has them."""
+    refused = UnregisterBrokerResponse(
+        error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
+        error_message="Broker ID 9 is not currently registered",
+    )
+    answer(retired, ApiKey.UNREGISTER_BROKER, refused)
+    sentence = said("cluster", "unregister", 9, "--bootstrap", retired.bootstrap)
+    assert "Broker ID 9 is not currently registered (BROKER_ID_NOT_REGISTERED)" in sentence
+
+
+def test_a_broker_with_replicas_is_unregistered_only_if_that_is_confirmed() -> None:
+    """Its partitions keep it in their lists of replicas."""
+    with real_cluster(nodes=2) as cluster:
+        cluster.create_topic("t", partitions=6)
+        brokers = (DescribeClusterBroker(broker_id=2, host="b", port=9092, is_fenced=True),)
+        answer(cluster, ApiKey.DESCRIBE_CLUSTER, DescribeClusterResponse(brokers=brokers))
+        answer(cluster, ApiKey.DESCRIBE_QUORUM, quorum())
+        answer(cluster, ApiKey.UNREGISTER_BROKER, UnregisterBrokerResponse())
+        at = ("--bootstrap", cluster.bootstrap)
+        assert "add --yes" in said("cluster", "unregister", 2, *at)
+        assert cluster.count(ApiKey.UNREGISTER_BROKER) == 0
+        assert lines("cluster", "unregister", 2, "--yes", *at)
+        assert cluster.count(ApiKey.UNREGISTER_BROKER) == 1
 
 
 def test_flags_of_files_need_files() -> None:
