@@ -17,12 +17,15 @@ Not here: what those documents say besides; people write that.
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
+from click.testing import CliRunner
 
 from tailrace.broker.config import (
     BROKER_SETTINGS,
@@ -74,6 +77,12 @@ def configuration() -> str:
         "## Broker\n\nGiven in a properties file (`tailrace serve --config FILE`), one by one "
         '(`--override NAME=VALUE`), or as `Broker(data, settings={"num.partitions": 4})` or '
         "`Broker(data, num_partitions=4)`.\n\n"
+        + "`tailrace serve --env` also takes `KAFKA_*` variables, by the rule of Apache Kafka's "
+        "image ([decision 85](decisions/0085-variables-are-settings-when-asked-for.md)): "
+        "`KAFKA_LOG_RETENTION_MS` is `log.retention.ms`. They go over the file.\n\n"
+        "`tailrace config validate` says all that is wrong with a file at once, with exit code 1, "
+        "and what it means here and in Apache Kafka:\n\n"
+        + _validated()
         + describe_settings((*OWN_SETTINGS, *LISTENER_SETTINGS))
         + "\n`listener.name.<name>.max.connections`, with the name in lower case, limits the "
         "connections of one listener.\n"
@@ -141,6 +150,37 @@ def configuration() -> str:
         "(confluent-kafka), aiokafka and kafka-python that are none here: they are refused, and "
         "the error has the text of this table.\n\n" + describe_foreign()
     )
+
+
+VALIDATED = """\
+process.roles=broker,controller
+node.id=7
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+controller.listener.names=CONTROLLER
+log.dirs=/var/lib/tailrace
+num.network.threads=3
+log.retention.hours=24
+max.connections=1000
+"""
+"""The file of settings in the example of docs/configuration.md."""
+
+
+def _validated() -> str:
+    """The example of `tailrace config validate`: a file of settings, and one with a mistake."""
+    sound = _console(VALIDATED)
+    faulty = _console(VALIDATED.replace("max.connections=1000", "max.connection=x"))
+    return (
+        f"```properties\n{VALIDATED}```\n\n{sound}\n"
+        f"With `max.connection=x` on the last line:\n\n{faulty}\n"
+    )
+
+
+def _console(text: str) -> str:
+    command = ["config", "validate", "server.properties"]
+    with TemporaryDirectory() as directory, chdir(directory):
+        Path("server.properties").write_text(text)
+        shown = CliRunner().invoke(commands, command).output
+    return f"```console\n$ tailrace {' '.join(command)}\n{shown}```\n"
 
 
 def metrics() -> str:

@@ -1,11 +1,12 @@
 """`tailrace serve` as a process: its lines, its exit codes, and what a kill leaves."""
 
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,18 @@ COMMAND = [sys.executable, "-m", "tailrace", "serve"]
 
 
 @contextmanager
-def serving(data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A broker process and its address; killed at the end if it still runs."""
+def serving(
+    data: Path, *options: str, variables: Mapping[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A broker process and its address; killed at the end if it still runs.
+
+    With `variables` these are all that is given besides the options.
+    """
     command = [*COMMAND, "--data", str(data), "--listen", "127.0.0.1:0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    environment = None
+    if variables is not None:
+        command, environment = [*COMMAND, *options], {**os.environ, **variables}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         try:
             lines = []
@@ -48,6 +57,29 @@ def test_a_broker_stops_in_order(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_takes_variables_when_it_is_asked_to(tmp_path: Path) -> None:
+    """Settings and the cluster are those of the variables, and a fault names its variable."""
+    variables = {
+        "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0", "KAFKA_LOG_DIRS": str(tmp_path / "data"),
+        "KAFKA_HEAP_OPTS": "-Xmx1g", "CLUSTER_ID": "5L6g3nShT-eMCtK--X86sw",
+        "KAFKA_NUM_PARTITIONS": "5",
+    }  # fmt: skip
+    with (
+        serving(tmp_path, "--env", variables=variables) as (_, address),
+        Admin(bootstrap_servers=address) as admin,
+    ):
+        admin.create_topics([NewTopic("t", -1)]).results()
+        assert len(admin.describe_topics(["t"]).results()["t"].partitions) == 5
+    assert "cluster.id=5L6g3nShT-eMCtK--X86sw" in (tmp_path / "data/meta.properties").read_text()
+    done = subprocess.run(
+        [*COMMAND, "--env"], capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, **variables, "KAFKA_NUM_PARTITION": "hunter2"},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "did you mean num.partitions? (it is from the variable KAFKA_NUM_P" in done.stderr
+    assert "hunter2" not in done.stderr
 
 
 def test_a_taken_port_is_one_line(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ from tailrace.config.foreign import base_name, foreign_reason, foreign_settings
 from tailrace.config.settings import (
     INT32_MAX,
     INT64_MAX,
-    SUGGESTIONS_MAX,
     Setting,
     Value,
     field_values,
@@ -69,6 +68,10 @@ from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
 from tailrace.values import dataclass, replace
 
 logger = logging.getLogger(__name__)
+
+SUGGESTIONS_AT_START_MAX: Final = 50
+"""Most unknown names of a file that get a suggestion: no client has sent them, but a file may be
+none of settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -532,7 +535,12 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     given = {name: text for name, text in texts.items() if name not in ignored}
     hints = {**_HINTS, **_listener_hints(given)}
     values = parse_settings(
-        BROKER_SETTINGS, given, hints=hints, others=foreign_settings, faults=faults
+        BROKER_SETTINGS,
+        given,
+        hints=hints,
+        others=foreign_settings,
+        faults=faults,
+        suggestions_max=SUGGESTIONS_AT_START_MAX,
     )
     own = field_values(BrokerConfig, values)
     if "node.id" not in given:
@@ -608,7 +616,7 @@ def _listener_hints(given: Iterable[str]) -> dict[str, str]:
     """Questions about settings of listeners that are none."""
     found = {}
     # Only some, as of other unknown names: each search takes its time.
-    for name in [each for each in given if base_name(each) != each][:SUGGESTIONS_MAX]:
+    for name in [each for each in given if base_name(each) != each][:SUGGESTIONS_AT_START_MAX]:
         base = base_name(name)
         question = suggestion(base, (*_NAMES, *foreign_settings()))
         found[name] = question.replace("mean ", f"mean {name.removesuffix(base)}", 1)

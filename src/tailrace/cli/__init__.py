@@ -17,6 +17,7 @@ from tailrace.errors import ConfigError, MissingExtraError, TailraceError
 # them for it (decision 24).
 SUBCOMMANDS = {
     "cluster": "Show, start or move a cluster; read a metadata log's files.",
+    "config": "Check files of settings without starting a broker.",
     "consume": "Print records of a topic of any Kafka cluster.",
     "demo": "Send a year of flights through a broker into Spark.",
     "features": "Show, upgrade and downgrade feature levels of a Kafka cluster.",

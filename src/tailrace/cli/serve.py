@@ -4,6 +4,9 @@ from pathlib import Path
 
 import click
 
+from tailrace.cli.environment import ENVIRONMENT, format_new, report_variables
+from tailrace.errors import ConfigError
+
 
 @click.command()
 @click.option(
@@ -22,6 +25,7 @@ import click
 @click.option(
     "--override", metavar="NAME=VALUE", multiple=True, help="A broker setting; repeatable."
 )
+@ENVIRONMENT
 @click.option("--verbose", is_flag=True, help="Log every connection.")
 def serve(
     *,
@@ -31,6 +35,7 @@ def serve(
     node_id: int | None,
     config: Path | None,
     override: tuple[str, ...],
+    from_environment: bool,
     verbose: bool,
 ) -> None:
     """Run a Kafka broker on DIR until Ctrl-C or SIGTERM.
@@ -42,10 +47,12 @@ def serve(
     # Imported here: `tailrace serve --help` needs nothing of a broker (decision 24).
     import asyncio
     import logging
+    import os
 
     from tailrace.broker.config import broker_config
     from tailrace.broker.process import serve as serve_until_stopped
     from tailrace.config import parse_assignments, read_properties
+    from tailrace.config.environment import kafka_variables, named_with, with_listeners
     from tailrace.runtime.system import system_runtime
 
     given = (
@@ -53,6 +60,9 @@ def serve(
         if config is not None
         else {}
     )
+    variables = kafka_variables(os.environ)
+    if from_environment:
+        given = with_listeners({**given, **variables.settings})
     # Over the file, as --override of kafka-server-start; the flags go over both.
     given |= parse_assignments(override)
     options = {
@@ -62,11 +72,19 @@ def serve(
         "node.id": None if node_id is None else str(node_id),
     }
     given |= {name: value for name, value in options.items() if value is not None}
-    settings = broker_config(given)
+    try:
+        settings = broker_config(given)
+    except ConfigError as error:
+        sources = variables.sources if from_environment else {}
+        raise ConfigError([named_with(sources, each) for each in error.faults]) from None
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
+
+    report_variables(variables, are_taken=from_environment)
+    if from_environment:
+        format_new(settings)
 
     def started(address: str) -> None:
         directories = settings.directories if settings.is_broker else [settings.metadata_directory]

@@ -9,15 +9,23 @@ from tailrace.config.settings import (
     setting,
     settings_of,
 )
-from tailrace.config.sources import parse_assignments, read_properties, settings_texts
+from tailrace.config.sources import (
+    Property,
+    parse_assignments,
+    properties,
+    read_properties,
+    settings_texts,
+)
 
 __all__ = [
+    "Property",
     "Setting",
     "Value",
     "describe_settings",
     "field_values",
     "parse_assignments",
     "parse_settings",
+    "properties",
     "read_properties",
     "setting",
     "settings_of",

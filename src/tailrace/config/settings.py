@@ -292,6 +292,7 @@ def parse_settings(
     hints: Mapping[str, str] = MappingProxyType({}),
     others: Callable[[], Iterable[str]] = tuple,
     faults: list[str] | None = None,
+    suggestions_max: int = SUGGESTIONS_MAX,
 ) -> dict[str, Value]:
     """Every declared setting with its given or default value, by name.
 
@@ -311,7 +312,7 @@ def parse_settings(
             # A known mistake has a better answer than the most similar name.
             hint = hints.get(name, "")
             # Each search compares with all names, so a file of nonsense gets only some.
-            if not hint and searched < SUGGESTIONS_MAX:
+            if not hint and searched < suggestions_max:
                 searched += 1
                 hint = suggestion(name, (*known, *others()))
             found.append(f"{name}: no such setting{'; ' * bool(hint)}{hint}")

@@ -1,33 +1,67 @@
 """Read settings from a `server.properties` file, `NAME=VALUE` words, and mappings."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
+from typing import Final, NamedTuple
 
 from tailrace.errors import ConfigError, kind_of
 
 
-def read_properties(text: str) -> dict[str, str]:
-    """Names and values of a Java properties file.
+class Property(NamedTuple):
+    """A setting of a properties file."""
 
-    Comments (`#`, `!`), blank lines, `=` or `:` between name and value, and a backslash that
-    continues a line. Unicode escapes, which Kafka's own files never use, are left as they are.
+    name: str
+    value: str
+    line: int
+    """The number of the line that it begins on, from 1."""
+
+
+_END_OF_LINE: Final = re.compile(r"\r\n|\r|\n")
+_NAME_AND_VALUE: Final = re.compile(
+    r"((?:\\.|[^\\:=\ \t\f])*)[\ \t\f]*[:=]?[\ \t\f]*(.*)", re.DOTALL
+)
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def properties(text: str) -> Iterator[Property]:
+    """The settings of a Java properties file, in their order (`java.util.Properties.load`).
+
+    Comments (`#`, `!`), blank lines, `=`, `:` or spaces between name and value, a backslash that
+    continues a line, and escapes with a backslash. Spaces at the end of a value are left out, as
+    Kafka does with those of its settings.
     """
-    values: dict[str, str] = {}
-    pending = ""
-    # An empty line at the end, for a last line that is continued.
-    for raw in [*text.splitlines(), ""]:
-        line = pending + raw.strip()
+    pending, first = "", 0
+    for number, raw in enumerate([*_END_OF_LINE.split(text), ""], 1):
+        line = raw.lstrip(" \t\f")
+        # Also after a line of a single backslash, as in Java.
+        if not pending:
+            if not line or line[0] in "#!":
+                continue
+            first = number
+        # Two backslashes are one that was meant.
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending += line[:-1]
+            continue
+        found = _NAME_AND_VALUE.fullmatch(pending + line)
+        # It matches every text that does not end in a single backslash.
+        assert found is not None
+        yield Property(_unescaped(found[1]), _unescaped(found[2]).rstrip(), first)
         pending = ""
-        if not line or line[0] in "#!":
-            continue
-        if line.endswith("\\"):
-            pending = line[:-1]
-            continue
-        # The first of both marks: a value may contain the other, as in a URL.
-        ends = [position for mark in "=:" if (position := line.find(mark)) >= 0]
-        end = min(ends, default=len(line))
-        values[line[:end].strip()] = line[end + 1 :].strip()
-    return values
+
+
+def _unescaped(text: str) -> str:
+    def character(found: re.Match[str]) -> str:
+        escaped: str = found[1]
+        return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _CONTROLS.get(escaped, escaped)
+
+    return _ESCAPE.sub(character, text) if "\\" in text else text
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Names and values of a Java properties file; see `properties`. The last of a name counts."""
+    return {each.name: each.value for each in properties(text)}
 
 
 def parse_assignments(words: Iterable[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from tailrace.config import (
     describe_settings,
     parse_assignments,
     parse_settings,
+    properties,
     read_properties,
     settings_texts,
 )
@@ -121,6 +122,22 @@ def test_a_properties_file_is_read_as_java_does() -> None:
     assert read_properties(text) == {
         "a": "3", "b": "2", "c": "xy", "url": "a=b:c", "empty": "", "alone": "", "last": "z",
     }  # fmt: skip
+
+
+def test_escapes_of_a_properties_file_are_those_of_java() -> None:
+    """A backslash hides what would end a name, and two of them continue no line."""
+    text = "a\\:b\\=c=1\nname value\np=C\\:\\\\data\\\\\nt=x\\ty\\u00e4\n  \\\n#x=1\nlast=1\\ "
+    assert read_properties(text) == {
+        "a:b=c": "1", "name": "value", "p": "C:\\data\\", "t": "x\tyä", "last": "1",
+    }  # fmt: skip
+
+
+def test_a_setting_of_a_properties_file_has_its_line() -> None:
+    """The first of those that it is on."""
+    found = properties("# x\r\na=1\r\n\r\nb=\\\r\n 2\rc=3")
+    assert [(each.name, each.value, each.line) for each in found] == [
+        ("a", "1", 2), ("b", "2", 4), ("c", "3", 6),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""`kafka_variables`: settings in environment variables, by the rule of Apache Kafka's image.
+
+    KAFKA_LOG_RETENTION_MS=1000         log.retention.ms=1000
+    KAFKA_A__B=1                        a_b=1
+    KAFKA_A___B=1                       a-b=1
+
+The rule is `KafkaDockerWrapper.getServerConfigsFromEnv`, and that of listeners is in the image's
+script `configure`. Unlike there a value is taken as it is: a backslash is a backslash.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+_START: Final = "KAFKA_"
+
+_OF_THE_IMAGE: Final = frozenset({
+    "KAFKA_GC_LOG_OPTS", "KAFKA_HEAP_OPTS", "KAFKA_JMX_HOSTNAME", "KAFKA_JMX_OPTS",
+    "KAFKA_JMX_PORT", "KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_LOG4J_LOGGERS", "KAFKA_LOG4J_OPTS",
+    "KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_OPTS", "KAFKA_SSL_KEYSTORE_CREDENTIALS",
+    "KAFKA_SSL_KEYSTORE_FILENAME", "KAFKA_SSL_KEY_CREDENTIALS", "KAFKA_SSL_TRUSTSTORE_CREDENTIALS",
+    "KAFKA_SSL_TRUSTSTORE_FILENAME", "KAFKA_TOOLS_LOG4J_LOGLEVEL", "KAFKA_VERSION",
+})  # fmt: skip
+"""Variables that are for Java and for the image's scripts."""
+
+_OF_KUBERNETES: Final = re.compile(
+    r"KAFKA_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)"
+)
+"""Addresses that Kubernetes puts into the environment of each pod beside a service "kafka"."""
+
+
+class Variables(NamedTuple):
+    """Settings of the environment."""
+
+    settings: Mapping[str, str]
+    """Texts by name."""
+    sources: Mapping[str, str]
+    """The variable of each setting."""
+    passed_over: tuple[str, ...]
+    """Variables that begin with KAFKA_ and are no settings."""
+
+
+def kafka_variables(environment: Mapping[str, str]) -> Variables:
+    """The settings that an environment has."""
+    settings, sources, passed_over = {}, {}, []
+    for variable, text in sorted(environment.items()):
+        if not variable.startswith(_START):
+            continue
+        if variable in _OF_THE_IMAGE or _OF_KUBERNETES.fullmatch(variable):
+            passed_over.append(variable)
+            continue
+        name = variable.removeprefix(_START).lower().replace("_", ".")
+        name = name.replace("...", "-").replace("..", "_")
+        settings[name], sources[name] = text, variable
+    return Variables(settings, sources, tuple(passed_over))
+
+
+def named_with(sources: Mapping[str, str], fault: str) -> str:
+    """A fault of a setting, with the variable that it is from if it is from one."""
+    source = sources.get(fault.partition(":")[0])
+    return fault if source is None else f"{fault} (it is from the variable {source})"
+
+
+def with_listeners(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings with the `listeners` that the image derives from those that are advertised.
+
+    It does so where none are given, so that a container is reached from outside.
+    """
+    advertised = settings.get("advertised.listeners", "")
+    found = dict(settings)
+    is_controller = settings.get("process.roles", "").strip() == "controller"
+    if advertised and not is_controller and not settings.get("listeners"):
+        found["listeners"] = re.sub(r"://[^:]*:", "://0.0.0.0:", advertised)
+    return found
