@@ -49,6 +49,7 @@ from tailrace.runtime.system import Runtime
 from tailrace.security.quotas import ClientQuotas, QuotaStatistics
 from tailrace.server.dispatch import Dispatch, Dispatcher, RequestAnswers
 from tailrace.server.listener import Port, Server, ServerStatistics
+from tailrace.server.quotas import ConnectionRates
 from tailrace.storage.cleaner.worker import (
     CleanerStatistics,
     CleaningJob,
@@ -454,6 +455,12 @@ class RunningBroker:
             idle_ms_max=config.idle_ms_max,
             memory_bytes_max=config.request_memory_bytes_max,
             limits=config.connection_limits,
+            rates=ConnectionRates(
+                config.connection_limits,
+                config.quotas.windows,
+                quotas_now=lambda: self.cluster.metadata.quotas,
+            ),
+            clock=self._runtime.clock,
         )
 
     def kill(self) -> None:

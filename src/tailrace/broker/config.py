@@ -20,11 +20,13 @@ from tailrace.broker.kraft.settings import (
     parse_controllers,
 )
 from tailrace.broker.listeners import (
+    CONNECTION_RATE,
+    CONNECTIONS,
     LISTENER_SETTINGS,
     Listener,
     ListenerConfig,
     connection_limits,
-    limit_name,
+    limit_names,
     plan_listeners,
 )
 from tailrace.broker.roles import OF_BROKERS, are_roles, quorum_faults, settings_without_effect
@@ -217,6 +219,14 @@ class BrokerConfig:
         high=INT32_MAX,
         text="Most connections at a time; others wait in the kernel's queue. Each takes 64 KiB. "
         "(Kafka's default is no limit.)",
+    )
+    connection_creation_rate: int = setting(
+        "max.connection.creation.rate",
+        default=INT32_MAX,
+        low=0,
+        high=INT32_MAX,
+        text="Most connections that are accepted in a second; more wait in the kernel's queue, "
+        "each for quota.window.size.seconds at most. A listener may have a limit of its own.",
     )
     address_connections_max: int = setting(
         "max.connections.per.ip",
@@ -554,7 +564,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         faults=faults,
     )
     # Those of listeners that there are not are Kafka's to ignore, too.
-    own_names = {limit_name(each) for each in listeners}
+    own_names = set(limit_names(listeners))
     encrypted = [each for each in (*listeners, controller_listener) if each and each.is_encrypted]
     for each in encrypted:
         own_names |= {f"{each.prefix}{of_tls.name}" for of_tls in LISTENER_TLS_SETTINGS}
@@ -584,7 +594,9 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
             connections_max=own["connections_max"],
             per_address_max=own["address_connections_max"],
             overrides=_overrides(own["address_connections_overrides"], faults),
-            of_listeners=connection_limits(listeners, given, faults),
+            of_listeners=connection_limits(CONNECTIONS, listeners, given, faults=faults),
+            creation_rate=own["connection_creation_rate"],
+            creation_rates=connection_limits(CONNECTION_RATE, listeners, given, faults=faults),
             preferred=inter_broker if len(listeners) > 1 else "",
         ),
         topic_defaults=TopicDefaults(
@@ -637,6 +649,7 @@ CHANGEABLE: Final = frozenset(each.name for each in TOPIC_DEFAULT_SETTINGS) | {
     "log.cleaner.dedupe.buffer.size",
     "log.cleaner.io.max.bytes.per.second",
     "log.cleaner.threads",
+    "max.connection.creation.rate",
     "max.connections",
     "max.connections.per.ip",
     "max.connections.per.ip.overrides",
@@ -652,7 +665,7 @@ The number of recovery threads counts from the next start on, because only start
 
 def changeable_settings(config: BrokerConfig) -> frozenset[str]:
     """`CHANGEABLE`, with the limits of the broker's listeners (KIP-402)."""
-    return CHANGEABLE | {limit_name(each) for each in config.listeners}
+    return CHANGEABLE | limit_names(config.listeners)
 
 
 def changed_config(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:

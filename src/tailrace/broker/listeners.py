@@ -272,25 +272,35 @@ def parse_address(text: str) -> Address:
 # -- limits of single listeners ---------------------------------------------------------------
 
 
-def limit_name(listener: Listener) -> str:
-    """The setting that limits the connections of one listener."""
-    return f"{listener.prefix}max.connections"
+CONNECTIONS: Final = "max.connections"
+CONNECTION_RATE: Final = "max.connection.creation.rate"
+_LOWEST: Final = {CONNECTIONS: 1, CONNECTION_RATE: 0}
+"""Limits of connections that single listeners may have, and the smallest value of each."""
+
+
+def limit_names(listeners: Iterable[Listener]) -> frozenset[str]:
+    """The settings that limit the connections of single listeners."""
+    return frozenset(_limit_name(each, limit) for each in listeners for limit in _LOWEST)
+
+
+def _limit_name(listener: Listener, limit: str) -> str:
+    return f"{listener.prefix}{limit}"
 
 
 def connection_limits(
-    listeners: Iterable[Listener], texts: Mapping[str, str], faults: list[str]
+    limit: str, listeners: Iterable[Listener], texts: Mapping[str, str], *, faults: list[str]
 ) -> dict[str, int]:
     """The limits that single listeners have, by name."""
     found = {}
     for each in listeners:
-        name = limit_name(each)
+        name = _limit_name(each, limit)
         if name not in texts:
             continue
         text = texts[name].strip()
-        if text.isdecimal() and 1 <= int(text) <= INT32_MAX:
+        if text.isdecimal() and _LOWEST[limit] <= int(text) <= INT32_MAX:
             found[each.name] = int(text)
         else:
-            faults.append(f"{name}: {text!r} is not a number of 1 to {INT32_MAX}")
+            faults.append(f"{name}: {text!r} is not a number of {_LOWEST[limit]} to {INT32_MAX}")
     return found
 
 

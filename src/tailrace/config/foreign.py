@@ -162,9 +162,6 @@ producer.purgatory.purge.interval.requests int 1000
 alter.log.dirs.replication.quota.window.num int 11
 alter.log.dirs.replication.quota.window.size.seconds int 1
 """,
-    "New connections are not delayed.": """\
-max.connection.creation.rate int 2147483647
-""",
     "TLS is that of OpenSSL, without Java's providers and classes.": """\
 ssl.engine.factory.class class
 ssl.keymanager.algorithm string SunX509

@@ -16,11 +16,12 @@ from tailrace.errors import ListenError
 from tailrace.model import Principal
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import Caller
+from tailrace.runtime.clock import Clock, elapsed_ms
 from tailrace.runtime.network import AcceptedSocket, Listener, Network
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import RequestAnswers
 from tailrace.server.memory import ReceiveTurns, RequestMemory
-from tailrace.server.quotas import ConnectionLimits, ConnectionQuotas
+from tailrace.server.quotas import ConnectionLimits, ConnectionQuotas, ConnectionRates
 from tailrace.server.sending import DeviceRead, ResponseSender
 from tailrace.values import dataclass
 
@@ -34,6 +35,10 @@ SWEEP_S: Final = 5.0
 
 CLOSED_PER_TURN: Final = 20
 """Connections that are checked or closed in one turn of the loop; closing one takes some 100 us."""
+
+
+THROTTLED_MAX: Final = 1000
+"""Most refused connections that wait for their end: each takes a descriptor."""
 
 
 class ConnectionLogin(Protocol):
@@ -88,6 +93,16 @@ class ServerStatistics:
     """Memory that large requests hold or have reserved (`queued.max.request.bytes`)."""
 
 
+@dataclass(slots=True, eq=False)
+class _Delayed:
+    """A connection that is accepted when it is due, and there is room."""
+
+    port: Port
+    socket: AcceptedSocket
+    timer: asyncio.TimerHandle
+    is_due: bool = False
+
+
 class Server:
     """Accepts connections from `start` on, and owns them until they end."""
 
@@ -101,6 +116,8 @@ class Server:
         idle_ms_max: int,
         memory_bytes_max: int,
         limits: ConnectionLimits,
+        rates: ConnectionRates,
+        clock: Clock,
     ) -> None:
         self._network = network
         self._ports = ports
@@ -112,6 +129,14 @@ class Server:
         self._memory = RequestMemory(memory_bytes_max)
         self._turns = ReceiveTurns()
         self._quotas = ConnectionQuotas(limits)
+        self._rates = rates
+        self._clock = clock
+        self._delayed: dict[str, _Delayed] = {}
+        """A connection of each listener that is accepted later, as those in the kernel's queue."""
+        self._delayed_counts: Counter[str] = Counter()
+        """Connections that came too fast, by listener, since the last check."""
+        self._throttled: dict[AcceptedSocket, asyncio.Handle] = {}
+        """Connections that are refused, until they are closed."""
         self._lost: list[Connection] = []
         """Connections whose clients have closed; to be closed here."""
         self._refused: Counter[str] = Counter()
@@ -172,14 +197,20 @@ class Server:
     def limit(self, limits: ConnectionLimits) -> None:
         """Use other limits from now on; connections above them stay."""
         self._quotas.limit(limits)
+        self._rates.limit(limits)
         self._accept_if_there_is_room()
 
     def _accept_if_there_is_room(self) -> None:
         # The kernel's queue keeps those that come meanwhile, as in Kafka.
         for name, listener in self._listeners.items():
-            if self._quotas.is_full(name):
+            delayed = self._delayed.get(name)
+            if self._quotas.is_full(name) or (delayed is not None and not delayed.is_due):
                 listener.pause()
-            else:
+                continue
+            if delayed is not None:
+                del self._delayed[name]
+                self._admit(delayed.port, delayed.socket)
+            if not self._quotas.is_full(name):
                 listener.resume()
 
     def _pause_if_full(self) -> None:
@@ -203,6 +234,12 @@ class Server:
             listener.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
+        for delayed in self._delayed.values():
+            delayed.timer.cancel()
+            delayed.socket.close()
+        self._delayed.clear()
+        for socket in tuple(self._throttled):
+            self._close_throttled(socket)
         for connection in tuple(self._connections):
             connection.close()
 
@@ -216,6 +253,12 @@ class Server:
             if count > 1:
                 logger.info("connections_refused address=%s count=%d", address, count)
         self._refused.clear()
+        for name, count in self._delayed_counts.items():
+            logger.info(
+                "connections_delayed listener=%s count=%d limit=max.connection.creation.rate",
+                name, count,
+            )  # fmt: skip
+        self._delayed_counts.clear()
         self._sweep_some(list(self._connections))
 
     def _sweep_some(self, left: list[Connection]) -> None:
@@ -249,7 +292,44 @@ class Server:
             asyncio.get_running_loop().call_soon(self._close_some)
 
     def _accepted(self, port: Port, socket: AcceptedSocket) -> None:
+        delay_ms = self._rates.accept_delay_ms(port.name, elapsed_ms(self._clock))
+        if not delay_ms:
+            self._admit(port, socket)
+            return
+
+        def due() -> None:
+            delayed.is_due = True
+            self._accept_if_there_is_room()
+
+        timer = asyncio.get_running_loop().call_later(delay_ms / 1000, due)
+        delayed = self._delayed[port.name] = _Delayed(port, socket, timer)
+        self._delayed_counts[port.name] += 1
+        self._listeners[port.name].pause()
+
+    def _throttle(self, socket: AcceptedSocket, address: str, *, delay_ms: int) -> None:
+        """Close a connection of an address that makes too many, so late that it makes fewer."""
+        if address not in self._refused:
+            logger.info(
+                "connection_refused peer=%s reason=connection_creation_rate closed_after_ms=%d",
+                socket.peer, delay_ms,
+            )  # fmt: skip
+        self._refused[address] += 1
+        if len(self._throttled) >= THROTTLED_MAX:
+            self._close_throttled(next(iter(self._throttled)))
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(delay_ms / 1000, self._close_throttled, socket)
+        self._throttled[socket] = timer
+
+    def _close_throttled(self, socket: AcceptedSocket) -> None:
+        self._throttled.pop(socket).cancel()
+        socket.close()
+
+    def _admit(self, port: Port, socket: AcceptedSocket) -> None:
         address = socket.peer.rpartition(":")[0]
+        delay_ms = self._rates.close_delay_ms(port.name, address, elapsed_ms(self._clock))
+        if delay_ms:
+            self._throttle(socket, address, delay_ms=delay_ms)
+            return
         if not self._quotas.take(port.name, address):
             # Only the first is logged: one client can open thousands of connections a second.
             if address not in self._refused:

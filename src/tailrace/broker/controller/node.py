@@ -94,6 +94,7 @@ from tailrace.runtime.system import Runtime
 from tailrace.security.quotas import STRICT_SINCE, ClientQuotas
 from tailrace.server.dispatch import Dispatcher, RequestAnswers, UnservedRequestError
 from tailrace.server.listener import Port, Server, ServerStatistics
+from tailrace.server.quotas import ConnectionRates
 from tailrace.storage.directories import LogDirectory, unusable
 from tailrace.storage.folder import Removals
 from tailrace.values import dataclass
@@ -229,6 +230,12 @@ class ControllerNode:
             idle_ms_max=config.idle_ms_max,
             memory_bytes_max=config.request_memory_bytes_max,
             limits=config.connection_limits,
+            rates=ConnectionRates(
+                config.connection_limits,
+                config.quotas.windows,
+                quotas_now=lambda: self._state.image.quotas,
+            ),
+            clock=runtime.clock,
         )
 
     # -- life ---------------------------------------------------------------------------------
