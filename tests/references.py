@@ -252,8 +252,8 @@ def cli() -> str:
         "# The `tailrace` command\n\n"
         + GENERATED
         + "[cluster-commands.md](cluster-commands.md) has the JSON and the exit codes of `topic`, "
-        "`group`, `transaction`, `features`, `storage`, `handover`, `produce` and `consume`.\n\n"
-        + "\n".join(_helps())
+        "`group`, `transaction`, `quota`, `features`, `storage`, `handover`, `produce` and "
+        "`consume`.\n\n" + "\n".join(_helps())
     )
 
 

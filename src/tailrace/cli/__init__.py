@@ -26,6 +26,7 @@ SUBCOMMANDS = {
     "log": "Read, verify and repair log directories without a broker.",
     "pipeline": "Run Spark jobs over whole topics, such as archive and audit.",
     "produce": "Send lines as records to any Kafka cluster.",
+    "quota": "Set, list and remove quotas of users, client ids and addresses.",
     "serve": "Run a Kafka broker on DIR until Ctrl-C or SIGTERM.",
     "storage": "Format log directories, and show the ids in them.",
     "topic": "Create, list, describe, alter and delete topics of a cluster.",
