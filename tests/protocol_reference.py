@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from tailrace.broker.wiring import load_handler
 from tailrace.protocol.apis import APIS, Api
 from tailrace.protocol.fields import NO_VERSION, WireField, wire_fields
+from tailrace.security.needs import CONTROLLER_NEEDS, NEEDS, Need, Refused
 
 NOT_DONE = "Not done: "
 
@@ -24,6 +25,8 @@ def describe() -> str:
         "",
         "What is not done counts for a node alone, with `process.roles=broker,controller`.",
         "A broker of a cluster sends requests that change the cluster to the controllers.",
+        "Rights are those of `tailrace.security.needs`, and count where there is an authorizer",
+        "([security.md](security.md#acls)).",
         "",
         "| API | Key | Versions | Flexible since |",
         "|---|---|---|---|",
@@ -38,13 +41,48 @@ def describe() -> str:
         missing = not_done(api)
         if missing is not None:
             lines += ["", f"Not done: {missing}"]
+        rights = list(map(_right, NEEDS[api.key]))
+        if rights:
+            lines += ["", "Rights:", "", *rights]
         for message in (api.request, api.response):
             lines += ["", f"### {message.__name__}", ""]
             rows = list(_rows(api, message, 0))
             if rows:
                 lines += ["| Field | Type | Versions | Null since | Tag |", "|---|---|---|---|---|"]
             lines += rows or ["No fields."]
+    lines += [
+        "",
+        "## Rights at a controller",
+        "",
+        "What brokers forward needs the rights above, of the client that has asked. Besides:",
+        "",
+    ]
+    lines += [
+        f"- {key.title}: {_right(need).removeprefix('- ')}"
+        for key, needs in CONTROLLER_NEEDS.items()
+        if needs != NEEDS.get(key)
+        for need in needs
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _right(need: Need) -> str:
+    """A right that an API needs, as an item of a list."""
+    kind = need.resource.name.lower().replace("_", " ")
+    instead = "".join(f", or `{each.name}` on the cluster" for each in need.instead)
+    right, code = f"- `{need.operation.name}` on", need.code.name
+    note = f"; {need.note}" if need.note else ""
+    match need.refused:
+        case Refused.WHOLE if need.field:
+            return f"{right} the {kind} of `{need.field}`{instead}; else {code}{note}"
+        case Refused.WHOLE:
+            return f"{right} the cluster{instead}; else {code}{note}"
+        case Refused.PARTS:
+            return f"{right} each {kind} of `{need.field}`{instead}; others are {code}{note}"
+        case Refused.SHOWN:
+            return f"{right} each {kind} of the answer{instead}; others are left out{note}"
+        case Refused.ADDED:
+            return f"{right} the {kind}{instead}: {need.note} ({code})"
 
 
 def not_done(api: Api) -> str | None:

@@ -126,6 +126,7 @@ ROWS = {
     "RoundRobinPartitionerTest": 3,
     "ScramImageTest": 6,
     "SenderTest": 74,
+    "StandardAuthorizerTest": 21,
     "StickyAssignorTest": 9,
     "SubscriptionStateTest": 47,
     "TargetAssignmentBuilderTest": 9,

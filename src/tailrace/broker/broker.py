@@ -229,6 +229,7 @@ class RunningBroker:
                 check=self._check_changes,
                 apply=self.use_changes,
             ),
+            authorizer=config.authorizer(lambda: quorum.cluster.metadata.acls, runtime.clock),
         )
         self._services = services
         self._security = {each.name: port_security(config, each) for each in config.listeners}
@@ -264,6 +265,9 @@ class RunningBroker:
         Raises:
             ListenError: as `open`, unless that was called before.
         """
+        if self._services.authorizer is not None:
+            # Before the first request, which else would wait for the index of all entries.
+            self._services.authorizer.refresh()
         # First, so that an address in use ends the start before anything runs.
         self._server.start()
         self.logs.on_failure = self._directory_failed

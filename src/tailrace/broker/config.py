@@ -6,8 +6,8 @@ settings, so that each default and each text is in one place only.
 
 import logging
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from tailrace.broker.kraft.settings import (
     FACTOR_MAX,
@@ -58,6 +58,7 @@ from tailrace.handlers.fetch_sessions import FetchSessionLimits
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.records.codecs import OUTPUT_SIZE_MAX
 from tailrace.records.codecs import SETTING as DECOMPRESSED_SETTING
+from tailrace.runtime.clock import Clock
 from tailrace.security.listener_config import (
     LISTENER_TLS_SETTINGS,
     ListenerTlsConfig,
@@ -69,11 +70,26 @@ from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
 from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
 from tailrace.values import dataclass, replace
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from tailrace.protocol.metadata_records import AccessControlEntryRecord
+    from tailrace.security.authorizer import Authorizer
+
 logger = logging.getLogger(__name__)
 
 SUGGESTIONS_AT_START_MAX: Final = 50
 """Most unknown names of a file that get a suggestion: no client has sent them, but a file may be
 none of settings."""
+
+
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+"""Kafka's authorizer whose access control lists are in the metadata log."""
+
+
+def _principals(text: str) -> list[str]:
+    # As in Kafka by semicolons, since the name of a certificate has commas.
+    return [each.strip() for each in text.split(";") if each.strip()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -167,13 +183,30 @@ class BrokerConfig:
         text="How many partitions of each data directory are opened at a time when the broker "
         "starts.",
     )
-    # Refused and not ignored: who sets one relies on it.
-    authorizer_class_name: str = setting(
+    # Another class is refused and not ignored: who sets one relies on it.
+    has_authorizer: bool = setting(
         "authorizer.class.name",
         default="",
-        is_allowed=lambda name: not name,
-        rule_text="empty, because this broker lets every client do everything",
-        text="Who may do what.",
+        is_allowed=lambda name: name in ("", STANDARD_AUTHORIZER),
+        rule_text=f"empty, or {STANDARD_AUTHORIZER}",
+        convert=bool,
+        text="Who may do what. Empty: every client may do everything; else by the access control "
+        "lists of the cluster, as in Kafka. The same for all nodes of a cluster.",
+    )
+    super_users: frozenset[str] = setting(
+        "super.users",
+        default="",
+        is_allowed=lambda text: all(":" in each for each in _principals(str(text))),
+        rule_text="principals such as User:admin, separated by semicolons",
+        convert=lambda text: frozenset(_principals(str(text))),
+        text="Principals that may do everything, where there is an authorizer. Brokers and "
+        "controllers have to be among them, or have CLUSTER_ACTION on the cluster.",
+    )
+    allows_without_acls: bool = setting(
+        "allow.everyone.if.no.acl.found",
+        default=False,
+        text="Whether everybody may do everything with a resource that has no access control "
+        "lists, where there is an authorizer.",
     )
     partition_count: int = setting(
         "num.partitions",
@@ -481,6 +514,25 @@ class BrokerConfig:
             map_bytes_max=self.cleaner_map_bytes_max,
             io_bytes_per_second=self.cleaner_bytes_per_second,
             thread_count=self.cleaner_thread_count,
+        )
+
+    def authorizer(
+        self, entries_now: "Callable[[], Mapping[UUID, AccessControlEntryRecord]]", clock: Clock
+    ) -> "Authorizer | None":
+        """Decides by the entries of the image who may do what; None: everybody may do everything.
+
+        `entries_now` gives those of the newest image.
+        """
+        if not self.has_authorizer:
+            return None
+        # A start without one imports none of it (decision 24).
+        from tailrace.security.authorizer import Authorizer
+
+        return Authorizer(
+            entries_now,
+            clock,
+            super_users=self.super_users,
+            allows_without_entries=self.allows_without_acls,
         )
 
     @property

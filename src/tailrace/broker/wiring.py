@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
+from uuid import UUID
 
 from tailrace.handlers import SHARED
 from tailrace.handlers.services import Services
@@ -25,9 +26,35 @@ def find_handlers(services: Services) -> Callable[[int], Handler]:
     # One bound function for each API: this is asked for each request.
     @cache
     def find(key: int) -> Handler:
-        return partial(load_handler(key), services)
+        handler = partial(load_handler(key), services)
+        return handler if services.authorizer is None else _guarded(key, handler, services)
 
     return find
+
+
+def _guarded(key: int, handler: Handler, services: Services) -> Handler:
+    """The handler, for requests of clients that do not have every right."""
+    # Only where there is an authorizer is any of this imported (decision 24).
+    from tailrace.handlers.guards import Guard, guarded
+    from tailrace.handlers.special_guards import CHECKS, LONG
+    from tailrace.security.needs import NEEDS
+
+    authorizer, cluster = services.authorizer, services.cluster
+    assert authorizer is not None, "asked for by the caller"
+
+    def topic_name(topic_id: UUID) -> str | None:
+        topic = cluster.image.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    guard = Guard(
+        ApiKey(key),
+        authorizer,
+        NEEDS[ApiKey(key)],
+        topic_name=topic_name,
+        has_topic=lambda name: name in cluster.image.topics,
+        creates_topics=services.auto_create_topics,
+    )
+    return guarded(handler, guard, checks=CHECKS, long=LONG)
 
 
 def find_repeats(services: Services) -> Callable[[int], Repeats]:
@@ -49,6 +76,11 @@ def find_repeats(services: Services) -> Callable[[int], Repeats]:
         return partial(RepeatedCommit, services)
 
     def open_repeats(key: int) -> Repeats:
-        return connections(key)()
+        repeats = connections(key)
+        if services.authorizer is None:
+            return repeats()
+        from tailrace.handlers.guarded_repeats import GuardedRepeats
+
+        return GuardedRepeats(repeats, services.authorizer)
 
     return open_repeats

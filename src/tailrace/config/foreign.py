@@ -230,10 +230,6 @@ delegation.token.expiry.time.ms long 86400000
 delegation.token.max.lifetime.ms long 604800000
 delegation.token.secret.key password
 """,
-    "Every client may do everything: there are no rules of access.": """\
-allow.everyone.if.no.acl.found
-super.users
-""",
     "No Java class is loaded.": """\
 alter.config.policy.class.name class
 client.quota.callback.class class

@@ -44,6 +44,8 @@ class Client(NamedTuple):
     """Its address."""
     version: int
     """Version of the request."""
+    may_describe: Callable[[str], bool] | None = None
+    """Whether it may describe a topic of a name; None: every topic."""
 
 
 class TransactionalProducer(NamedTuple):

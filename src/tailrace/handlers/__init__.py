@@ -14,6 +14,7 @@ from typing import Final
 # Grouped by who asks: who sends one of them usually sends the others too, and the messages of an
 # API take 0.2 ms to import. APIs that every client sends have modules of their own.
 _SHARED: Final = {
+    "acls": ("describe_acls", "create_acls", "delete_acls"),
     "client_quotas": ("describe_client_quotas", "alter_client_quotas"),
     "cluster": ("describe_cluster", "unregister_broker", "update_features"),
     "configs": ("alter_configs", "incremental_alter_configs"),
@@ -33,9 +34,8 @@ _SHARED: Final = {
     ),
     "scram_users": ("describe_user_scram_credentials", "alter_user_scram_credentials"),
     "security": (
-        "sasl_handshake", "sasl_authenticate", "describe_acls", "renew_delegation_token",
-        "expire_delegation_token", "describe_delegation_token", "create_acls", "delete_acls",
-        "create_delegation_token",
+        "sasl_handshake", "sasl_authenticate", "renew_delegation_token",
+        "expire_delegation_token", "describe_delegation_token", "create_delegation_token",
     ),
     "transaction_calls": (
         "add_partitions_to_txn", "add_offsets_to_txn", "end_txn", "describe_transactions",

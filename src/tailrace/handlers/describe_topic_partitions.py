@@ -7,12 +7,13 @@ Behaviour: topics in the order of their names, those of the request or all, up t
     that does not exist is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION if its name is not
     allowed. A cursor whose topic the request does not name, or whose partition is negative, is
     INVALID_REQUEST for each named topic. As in Kafka a partition without a leader has no error.
+    Topics that the client may not describe are refused where they are named, and else left out.
     Leaders and replicas are those of Metadata, with the eligible leader replicas of the image.
 """
 
 from collections.abc import Awaitable, Iterable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tailrace.cluster.image import Topic
 from tailrace.cluster.topic_rules import InvalidTopicNameError, check_topic_name
@@ -20,6 +21,7 @@ from tailrace.handlers.metadata import are_many
 from tailrace.handlers.services import TOPIC_OPERATIONS, Services
 from tailrace.handlers.views import View, view_of
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
@@ -32,15 +34,18 @@ from tailrace.protocol.messages.describe_topic_partitions import (
 )
 from tailrace.runtime.slices import Slices, each_in_slices
 
+if TYPE_CHECKING:
+    from tailrace.security.authorizer import Authorizer
+
 SORTED_INLINE_MAX: Final = 1000
 """Most names that are sorted on the loop; 10,000 take some 3 ms."""
 
 
 def handle_describe_topic_partitions(
-    services: Services, _: RequestHeader, request: DescribeTopicPartitionsRequest
+    services: Services, header: RequestHeader, request: DescribeTopicPartitionsRequest
 ) -> Awaitable[DescribeTopicPartitionsResponse] | LongAnswer:
     """One page of topics and partitions."""
-    make = partial(_describe_page, services, request)
+    make = partial(_describe_page, services, header, request)
     if len(request.topics) > PARTS_INLINE_MAX:
         return LongAnswer(make)
     known = services.cluster.image.topics
@@ -49,7 +54,7 @@ def handle_describe_topic_partitions(
 
 
 async def _describe_page(
-    services: Services, request: DescribeTopicPartitionsRequest
+    services: Services, header: RequestHeader, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     slices = Slices()
     topics, view = services.cluster.image.topics, view_of(services)
@@ -66,9 +71,20 @@ async def _describe_page(
         )
     left = max(1, min(request.response_partition_limit, services.partitions_per_answer_max))
     described: list[DescribeTopicPartitionsResponseTopic] = []
-    for name in await _sorted_from(services, wanted or topics, first.topic_name):
+    names = await _sorted_from(services, wanted or topics, first.topic_name)
+    denied: list[DescribeTopicPartitionsResponseTopic] = []
+    if services.authorizer is not None:
+        # Before the page is cut: its cursor, too, may only tell of what the client can see.
+        may_describe = partial(_may_describe, services.authorizer, header, is_access=bool(wanted))
+        allowed = await each_in_slices(names, may_describe, slices)
+        if wanted:
+            refuse = partial(_without_partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            denied = [refuse(name) for name, each in zip(names, allowed, strict=True) if not each]
+        names = [name for name, each in zip(names, allowed, strict=True) if each]
+    for name in names:
         if not left:
-            return _page(described, Cursor(topic_name=name, partition_index=0))
+            next_cursor = Cursor(topic_name=name, partition_index=0)
+            return _page([*described, *denied], next_cursor)
         topic = topics.get(name)
         if topic is None:
             described.append(_without_partitions(_missing_code(name), name))
@@ -79,11 +95,31 @@ async def _describe_page(
         numbers = range(start, stop)
         describe = partial(_describe_partition, view, topic)
         partitions = await each_in_slices(numbers, describe, slices)
-        described.append(_described(topic, partitions))
+        described.append(
+            _described(topic, partitions, operations=_operations(services, header, name))
+        )
         left -= len(numbers)
         if stop < topic.partition_count:
-            return _page(described, Cursor(topic_name=name, partition_index=stop))
-    return _page(described, None)
+            next_cursor = Cursor(topic_name=name, partition_index=stop)
+            return _page([*described, *denied], next_cursor)
+    return _page([*described, *denied], None)
+
+
+def _may_describe(
+    authorizer: "Authorizer", header: RequestHeader, name: str, *, is_access: bool
+) -> bool:
+    from tailrace.security.needs import NEEDS
+
+    [need] = NEEDS[ApiKey.DESCRIBE_TOPIC_PARTITIONS]
+    return authorizer.allows(header, need.operation, need.resource, name=name, is_access=is_access)
+
+
+def _operations(services: Services, header: RequestHeader, name: str) -> int:
+    if services.authorizer is None:
+        return TOPIC_OPERATIONS
+    from tailrace.security.acls import AclResource
+
+    return services.authorizer.operations(header, AclResource.TOPIC, name)
 
 
 async def _sorted_from(services: Services, names: Iterable[str], first: str) -> list[str]:
@@ -103,7 +139,7 @@ def _page(
 
 
 def _described(
-    topic: Topic, partitions: list[DescribeTopicPartitionsResponsePartition]
+    topic: Topic, partitions: list[DescribeTopicPartitionsResponsePartition], *, operations: int
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
@@ -111,7 +147,7 @@ def _described(
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=tuple(partitions),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 

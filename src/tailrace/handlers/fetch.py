@@ -42,8 +42,8 @@ Version notes: v7 has sessions; v9 checks the leader epoch (KIP-320); before v11
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Iterable, Iterator
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from tailrace.errors import OffsetOutOfRangeError, TailraceError
 from tailrace.handlers.fetch_sessions import (
@@ -56,6 +56,7 @@ from tailrace.handlers.fetch_sessions import (
 )
 from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import LeaderEpoch, Offset, TopicPartition
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
@@ -83,6 +84,9 @@ from tailrace.storage.epochs import EpochEnd
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
 from tailrace.values import dataclass, replace
+
+if TYPE_CHECKING:
+    from tailrace.security.authorizer import Authorizer
 
 PARTS_INLINE_MAX: Final = 100
 """Most partitions that are read in one callback: some 2 ms of work. More are read in slices."""
@@ -122,6 +126,25 @@ class _ColdReadError(Exception):
         super().__init__()
 
 
+def _right_to_read(
+    authorizer: "Authorizer", header: RequestHeader, *, is_follower: bool
+) -> Callable[[str | None], bool] | None:
+    """Whether the client may read a topic; None: it may read all of them."""
+    from tailrace.security.acls import CLUSTER_NAME
+    from tailrace.security.needs import NEEDS
+
+    by_topic, of_followers = NEEDS[ApiKey.FETCH]
+    if not is_follower:
+        # A topic of an id that nobody knows is answered as such.
+        return lambda name: (
+            name is None
+            or authorizer.allows(header, by_topic.operation, by_topic.resource, name=name)
+        )
+    if authorizer.allows(header, of_followers.operation, of_followers.resource, name=CLUSTER_NAME):
+        return None
+    return lambda _: False
+
+
 def handle_fetch(
     services: Services, header: RequestHeader, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
@@ -138,7 +161,7 @@ def handle_fetch(
     )
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
-    reading = _Reading(services, request, context, version=version, charge=charge)
+    reading = _Reading(services, header, request, context=context, charge=charge)
     # A session may have many partitions although the request names few.
     if context.count() > PARTS_INLINE_MAX:
         return _read(reading) if charge is None else charge.timed(_read(reading))
@@ -160,14 +183,14 @@ def _charge_or_none(
 async def _begin_later(
     services: Services, header: RequestHeader, request: FetchRequest
 ) -> FetchResponse:
-    version, charge = header.api_version, _charge_or_none(services, header, request)
+    charge = _charge_or_none(services, header, request)
     now_s = asyncio.get_running_loop().time()
     context = await services.fetch_sessions.begin_in_slices(
-        request, Slices(), uses_topic_ids=version >= IDS_SINCE, now_s=now_s
+        request, Slices(), uses_topic_ids=header.api_version >= IDS_SINCE, now_s=now_s
     )
     if isinstance(context, ErrorCode):
         return FetchResponse(error_code=context)
-    reading = _Reading(services, request, context, version=version, charge=charge)
+    reading = _Reading(services, header, request, context=context, charge=charge)
     return await (_read(reading) if charge is None else charge.timed(_read(reading)))
 
 
@@ -213,15 +236,20 @@ class _Reading:
     _left_out: int = 0
     """Bytes that were there, and were not sent because the first batch had no room."""
 
+    # Likewise, so that it costs nothing where there is no authorizer.
+    _may_read: Callable[[str | None], bool] | None = None
+    """Whether the client may read a topic, None one that is not known; None: it may read all."""
+
     def __init__(
         self,
         services: Services,
+        header: RequestHeader,
         request: FetchRequest,
-        context: FetchContext,
         *,
-        version: int,
+        context: FetchContext,
         charge: Charge | None,
     ) -> None:
+        version = header.api_version
         self.answered: list[_RequestedPartition] = []
         """The partitions with an answer, in the order of their turns."""
         self.unread: Iterator[_RequestedPartition] = map(_RequestedPartition, context.partitions())
@@ -269,6 +297,10 @@ class _Reading:
         self._parts: dict[Watched, _RequestedPartition] = {}
         self._endpoints: tuple[NodeEndpoint, ...] = ()
         """Addresses of the leaders that answers name."""
+        if services.authorizer is not None:
+            self._may_read = _right_to_read(
+                services.authorizer, header, is_follower=self.follower_id is not None
+            )
 
     @property
     def is_enough(self) -> bool:
@@ -390,7 +422,7 @@ class _Reading:
         """
         topic, topic_id, wanted, cached = part.read
         services = self._services
-        if cached is None or services.replicas.held:
+        if cached is None or services.replicas.held or self._may_read is not None:
             return False
         known = services.find_topic(topic, topic_id)
         if known is None:
@@ -439,6 +471,12 @@ class _Reading:
         """
         topic, topic_id, wanted, _ = part.read
         known = self._services.find_topic(topic, topic_id)
+        if self._may_read is not None:
+            # By its name also where it does not exist, which nobody shall learn.
+            asked = topic or (None if known is None else known.name)
+            if not self._may_read(asked):
+                self._put_urgent(part, _failed(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                return
         # Looked up at each read: the deletion of a topic ends the wait of a request by this error.
         if known is None:
             self._put_urgent(part, self._unknown(part))

@@ -1,9 +1,11 @@
 """Requests of the members of groups: join, heartbeat, assignment, leave."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from tailrace.handlers.groups import client_of, decide
 from tailrace.handlers.services import Services
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.consumer_group_heartbeat import (
@@ -20,6 +22,9 @@ from tailrace.protocol.messages.leave_group import (
 from tailrace.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tailrace.runtime.steps import run_eagerly
 from tailrace.values import replace
+
+if TYPE_CHECKING:
+    from tailrace.security.authorizer import Authorizer
 
 
 async def handle_join_group(
@@ -131,6 +136,8 @@ async def handle_consumer_group_heartbeat(
     if not services.has_consumer_protocol:
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     client = client_of(header)
+    if services.authorizer is not None:
+        client = client._replace(may_describe=_right_to_describe(services.authorizer, header))
     answer = await decide(
         services,
         request.group_id,
@@ -139,3 +146,13 @@ async def handle_consumer_group_heartbeat(
     if isinstance(answer, ErrorCode):
         return ConsumerGroupHeartbeatResponse(error_code=answer)
     return answer
+
+
+def _right_to_describe(authorizer: "Authorizer", header: RequestHeader) -> Callable[[str], bool]:
+    """Whether the client may describe a topic, and so be assigned it by a regular expression."""
+    from tailrace.security.needs import NEEDS
+
+    _, need = NEEDS[ApiKey.CONSUMER_GROUP_HEARTBEAT]
+    return lambda name: authorizer.allows(
+        header, need.operation, need.resource, name=name, is_access=False
+    )

@@ -1,20 +1,16 @@
-"""Logins, access control lists and delegation tokens: this broker has none of them.
+"""Logins and delegation tokens: this broker has none of them.
 
     SaslHandshake (17), 0 to 1
     SaslAuthenticate (36), 0 to 2
-    DescribeAcls (29), 1 to 3
-    CreateAcls (30), 1 to 3
-    DeleteAcls (31), 1 to 3
     CreateDelegationToken (38), 1 to 3    v3 names who has asked for the token (KIP-373)
     RenewDelegationToken (39), 1 to 2
     ExpireDelegationToken (40), 1 to 2
     DescribeDelegationToken (41), 1 to 3
 
-Codes and messages are Kafka's on a listener without SASL or certificates of clients, and without an
-authorizer.
+Codes and messages are Kafka's on a listener without SASL or certificates of clients.
 
-Not done: SASL, authorizers and delegation tokens. Entries and tokens that the metadata log has from
-Kafka stay there, without effect.
+Not done: SASL and delegation tokens. Tokens that the metadata log has from Kafka stay there,
+without effect.
 """
 
 from collections.abc import Callable
@@ -24,21 +20,10 @@ from tailrace.handlers.services import Services
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import RequestHeader
-from tailrace.protocol.messages.create_acls import (
-    AclCreationResult,
-    CreateAclsRequest,
-    CreateAclsResponse,
-)
 from tailrace.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
-from tailrace.protocol.messages.delete_acls import (
-    DeleteAclsFilterResult,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
-from tailrace.protocol.messages.describe_acls import DescribeAclsResponse
 from tailrace.protocol.messages.describe_delegation_token import DescribeDelegationTokenResponse
 from tailrace.protocol.messages.expire_delegation_token import ExpireDelegationTokenResponse
 from tailrace.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
@@ -69,14 +54,6 @@ handle_sasl_authenticate = _always(
         error_message="SaslAuthenticate request received after successful authentication",
     )
 )
-# Programs take this code for "everybody may do everything". MirrorMaker, which copies ACLs by
-# default, then says so once and copies none.
-handle_describe_acls = _always(
-    DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED,
-        error_message="No Authorizer is configured on the broker",
-    )
-)
 # -1 for all times is what Kafka sends with an error.
 handle_renew_delegation_token = _always(
     RenewDelegationTokenResponse(error_code=_NO_TOKENS, expiry_timestamp_ms=-1)
@@ -85,28 +62,6 @@ handle_expire_delegation_token = _always(
     ExpireDelegationTokenResponse(error_code=_NO_TOKENS, expiry_timestamp_ms=-1)
 )
 handle_describe_delegation_token = _always(DescribeDelegationTokenResponse(error_code=_NO_TOKENS))
-
-
-def handle_create_acls(
-    _services: Services, _header: RequestHeader, request: CreateAclsRequest
-) -> CreateAclsResponse:
-    """SECURITY_DISABLED for each entry."""
-    # An entry without an authorizer would protect nothing. The words differ from those of
-    # DescribeAcls, in Kafka too.
-    refused = AclCreationResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
-    )
-    return CreateAclsResponse(results=(refused,) * len(request.creations))
-
-
-def handle_delete_acls(
-    _services: Services, _header: RequestHeader, request: DeleteAclsRequest
-) -> DeleteAclsResponse:
-    """SECURITY_DISABLED for each filter."""
-    refused = DeleteAclsFilterResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
-    )
-    return DeleteAclsResponse(filter_results=(refused,) * len(request.filters))
 
 
 def handle_create_delegation_token(

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from tailrace.coordinator.shards import Shards
     from tailrace.coordinator.transactions.machine import TransactionMachine
     from tailrace.coordinator.transactions.requests import AddPartitions
+    from tailrace.security.authorizer import Authorizer
 
 MESSAGE_CHARACTERS_MAX = 8000
 """Older versions allow 32,767 bytes for a string, and a character has up to four bytes."""
@@ -85,7 +86,8 @@ NO_OPERATIONS = -(2**31)
 
 # What Kafka answers to a super user.
 CLUSTER_OPERATIONS = 8096
-"""All operations on a cluster, one bit each by Kafka's number; everybody may do everything here."""
+"""All operations on a cluster, one bit each by Kafka's number: without an authorizer everybody may
+do everything."""
 
 TOPIC_OPERATIONS = 3576
 """All operations on a topic."""
@@ -227,6 +229,8 @@ class Services:
     partitions_per_answer_max: int
     """Most partitions in one answer to DescribeTopicPartitions."""
     settings: BrokerSettings
+    authorizer: "Authorizer | None"
+    """Decides who may do what; None: everybody may do everything."""
 
     def endpoint(self) -> Endpoint | None:
         """The address of this broker for clients of the listener; None: it is not advertised."""

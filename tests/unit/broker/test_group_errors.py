@@ -73,7 +73,7 @@ async def loaded(outside: Outside, *logs: MemoryPartitionLog) -> Any:
     for log in logs:
         shards.lead(log, leader_epoch=LeaderEpoch(0))
     await outside.pass_time(1)
-    return SimpleNamespace(groups=shards)
+    return SimpleNamespace(groups=shards, authorizer=None)
 
 
 def committing(group_id: str, count: int, *, metadata: str = "") -> Commit:

@@ -166,7 +166,8 @@ def test_either_number_of_a_node_is_the_other_too(name: str) -> None:
         ("default.replication.factor", "3", "it must be 1, because this broker is the only one"),
         ("broker.id", "-1", "broker.id: -1 is out of range (0 to 2147483647)"),
         ("connections.max.idle.ms", "0", "it must be 1 or more, or negative"),
-        ("authorizer.class.name", "A", "empty, because this broker lets every client do everyth"),
+        ("authorizer.class.name", "A", "empty, or org.apache.kafka.metadata.authorizer.Standard"),
+        ("super.users", "root", "principals such as User:admin, separated by semicolons"),
     ],
 )
 def test_what_would_mislead_is_refused_with_advice(name: str, value: str, told: str) -> None:
@@ -201,3 +202,10 @@ def test_the_selector_of_replicas_is_the_leader_or_by_rack() -> None:
     assert broker_config(given).kraft.sends_to_nearest
     with pytest.raises(ConfigError, match=RACK_AWARE):
         broker_config({**one_of_many, "replica.selector.class": "org.example.Selector"})
+
+
+def test_super_users_are_separated_by_semicolons() -> None:
+    """The names of certificates have commas and spaces; empty parts count for nothing."""
+    given = {"log.dirs": "/data", "super.users": " User:admin ;; User:CN=a, O=b;"}
+    assert broker_config(given).super_users == {"User:admin", "User:CN=a, O=b"}
+    assert broker_config({"log.dirs": "/data"}).super_users == frozenset()

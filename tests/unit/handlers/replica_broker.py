@@ -131,6 +131,7 @@ class Broker:
         self.services = cast(
             "Any",
             SimpleNamespace(
+                authorizer=None,
                 node_id=ME,
                 listener=self.cluster.listener,
                 cluster=self.cluster,

@@ -66,6 +66,7 @@ class Connection:
         self.services = cast(
             "Any",
             SimpleNamespace(
+                authorizer=None,
                 find_topic=self._find_topic,
                 replicas=broker.replicas,
                 fetch_sessions=FetchSessions(limits, random.Random(0)),

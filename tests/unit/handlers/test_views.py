@@ -68,6 +68,7 @@ class Answering:
         self.services = cast(
             "Any",
             SimpleNamespace(
+                authorizer=None,
                 node_id=1,
                 listener="PLAINTEXT",
                 cluster_id="cluster",

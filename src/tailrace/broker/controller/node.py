@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
+from uuid import UUID
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.controller.config_rules import config_rules
@@ -57,15 +58,13 @@ from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot import Snapshot, snapshot_records
 from tailrace.cluster.metadata.snapshot_files import save_snapshot
 from tailrace.errors import DirectoryError, StorageError
+from tailrace.handlers.acls import described_acls, no_creation, no_deletion
 from tailrace.handlers.api_versions import versions_answer
 from tailrace.handlers.describe_configs import handle_describe_configs
 from tailrace.handlers.quorum import voters_refusal
 from tailrace.handlers.refusals import refusal
 from tailrace.handlers.security import (
-    handle_create_acls,
     handle_create_delegation_token,
-    handle_delete_acls,
-    handle_describe_acls,
     handle_expire_delegation_token,
     handle_renew_delegation_token,
     handle_sasl_authenticate,
@@ -78,6 +77,7 @@ from tailrace.protocol.errors import ErrorCode, MalformedMessageError, Unencodab
 from tailrace.protocol.fields import NO_UUID, Message, Records
 from tailrace.protocol.frames import SIZE_BYTES, RequestHeader, read_request_header
 from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest
+from tailrace.protocol.messages.describe_acls import DescribeAclsRequest
 from tailrace.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -102,30 +102,28 @@ from tailrace.values import dataclass
 if TYPE_CHECKING:
     from tailrace.handlers.services import Services
     from tailrace.protocol.metadata_records import VotersRecordVoter
+    from tailrace.security.authorizer import Authorizer
 
 logger = logging.getLogger(__name__)
 
 KNOWN: Final[Mapping[int, Api]] = {**APIS, **BETWEEN_NODES}
 OF_VOTERS: Final = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
-OF_RULES: Final = frozenset({ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS})
 PLAIN: Final[Mapping[int, Any]] = {
     ApiKey.SASL_HANDSHAKE: handle_sasl_handshake,
     ApiKey.SASL_AUTHENTICATE: handle_sasl_authenticate,
-    ApiKey.DESCRIBE_ACLS: handle_describe_acls,
-    ApiKey.CREATE_ACLS: handle_create_acls,
-    ApiKey.DELETE_ACLS: handle_delete_acls,
     ApiKey.CREATE_DELEGATION_TOKEN: handle_create_delegation_token,
     ApiKey.RENEW_DELEGATION_TOKEN: handle_renew_delegation_token,
     ApiKey.EXPIRE_DELEGATION_TOKEN: handle_expire_delegation_token,
 }
-"""Requests of what there is none of here: logins, rules, tokens. They need no services."""
-FORWARDABLE: Final = FORWARDED | OF_VOTERS | OF_RULES | {ApiKey.DESCRIBE_QUORUM}
+"""Requests of what there is none of here: logins, tokens. They need no services."""
+FORWARDABLE: Final = FORWARDED | OF_VOTERS | {ApiKey.DESCRIBE_QUORUM}
 """The requests that an envelope may have in it."""
 SERVED: Final[Mapping[int, Api]] = {
     key: KNOWN[key]
     for key in sorted(
         {ApiKey.API_VERSIONS, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.ENVELOPE,
-         ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_CONFIGS, *PLAIN, *FORWARDABLE, *ANSWERED}
+         ApiKey.DESCRIBE_CLUSTER, ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_ACLS, *PLAIN,
+         *FORWARDABLE, *ANSWERED}
     )
 }  # fmt: skip
 """The APIs of the node; any other ends the connection, as in Kafka."""
@@ -213,6 +211,7 @@ class ControllerNode:
         self._quotas = ClientQuotas(lambda: self._state.image.quotas, runtime.clock, config.quotas)
         self._observers: dict[int, SeenObserver] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._authorizer = config.authorizer(lambda: self.image.acls, runtime.clock)
         dispatcher = Dispatcher(self._handlers().__getitem__, runtime.threads, apis=SERVED)
         self._forwarded = dispatcher.dispatch
         self._server = Server(
@@ -273,6 +272,8 @@ class ControllerNode:
             # The broker of this node has ended with the last process: this one has its locks. (In
             # Kafka it waits for the end of its own session.)
             self._state.heartbeats.end_session(own.broker_id, own.broker_epoch)
+        if self._authorizer is not None:
+            self._authorizer.refresh()
         self._server.start()
         control = self._config.control
         self._every(
@@ -636,9 +637,50 @@ class ControllerNode:
             ApiKey.ADD_RAFT_VOTER: partial(self._refuse_voters, change="adding"),
             ApiKey.REMOVE_RAFT_VOTER: partial(self._refuse_voters, change="removing"),
             ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
+            ApiKey.DESCRIBE_ACLS: self._describe_acls,
             **{key: partial(handle, None) for key, handle in PLAIN.items()},
         }
-        return dict.fromkeys(SERVED, self._decide) | special
+        handlers = dict.fromkeys(SERVED, self._decide) | special
+        if self._authorizer is None:
+            without: dict[int, Handler] = {
+                ApiKey.CREATE_ACLS: lambda _, request: no_creation(request),
+                ApiKey.DELETE_ACLS: lambda _, request: no_deletion(request),
+            }
+            return handlers | without
+        return self._guarded(handlers, self._authorizer)
+
+    def _guarded(
+        self, handlers: Mapping[int, Handler], authorizer: "Authorizer"
+    ) -> Mapping[int, Handler]:
+        """The handlers for nodes and clients that do not have every right."""
+        # A start without an authorizer imports none of it (decision 24).
+        from tailrace.handlers.guards import Guard, guarded
+        from tailrace.handlers.special_guards import CHECKS, LONG
+        from tailrace.security.needs import CONTROLLER_NEEDS
+
+        def topic_name(topic_id: UUID) -> str | None:
+            topic = self.image.topics.get(topic_id)
+            return None if topic is None else topic.name
+
+        def guard(key: ApiKey) -> Guard:
+            return Guard(
+                key,
+                authorizer,
+                CONTROLLER_NEEDS[key],
+                topic_name=topic_name,
+                has_topic=lambda name: name in self.image.topic_ids,
+            )
+
+        # DescribeCluster needs one right here, and is not what the broker's check is for.
+        checks = dict(CHECKS)
+        del checks[ApiKey.DESCRIBE_CLUSTER]
+        return {
+            key: guarded(handler, guard(ApiKey(key)), checks=checks, long=LONG)
+            for key, handler in handlers.items()
+        }
+
+    def _describe_acls(self, _: RequestHeader, request: DescribeAclsRequest) -> Handled:
+        return described_acls(self._authorizer, request, self._runtime.threads)
 
     def _describe_configs(self, header: RequestHeader, request: DescribeConfigsRequest) -> Handled:
         if self._described is None:

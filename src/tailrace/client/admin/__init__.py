@@ -17,14 +17,6 @@ TYPE_CHECKING = False
 """A copy of `typing.TYPE_CHECKING`, as in `tailrace`."""
 
 if TYPE_CHECKING:
-    from tailrace.client.admin.acls import (
-        AclBinding,
-        AclFilter,
-        AclOperation,
-        AclResource,
-        PatternType,
-        Permission,
-    )
     from tailrace.client.admin.aio import AsyncAdmin
     from tailrace.client.admin.blocking import Admin, create_topic
     from tailrace.client.admin.cluster import FeatureUpdate, UpgradeType
@@ -45,6 +37,14 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
     )
     from tailrace.protocol.config_resources import ResourceType
+    from tailrace.security.acls import (
+        AclBinding,
+        AclFilter,
+        AclOperation,
+        AclResource,
+        PatternType,
+        Permission,
+    )
 
 _MODULES = {
     "AclBinding": "acls",

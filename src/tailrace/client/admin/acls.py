@@ -9,8 +9,7 @@ A resource name is a topic, a group, a transactional id, a user, or `kafka-clust
 """
 
 from collections.abc import Iterable
-from enum import IntEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tailrace.client.admin.items import ItemRequest, all_of, ask_one, entry_error, for_each
 from tailrace.client.admin.outcomes import Outcomes
@@ -34,103 +33,18 @@ from tailrace.protocol.messages.describe_acls import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
-from tailrace.values import dataclass
+from tailrace.security.acls import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclResource,
+    PatternType,
+    Permission,
+    known,
+)
 
 if TYPE_CHECKING:
     from tailrace.errors import TailraceError
-
-E = TypeVar("E", bound=IntEnum)
-
-
-class AclResource(IntEnum):
-    """Kinds of resources with access control lists, by Kafka's number."""
-
-    UNKNOWN = 0
-    """A kind that this version does not know."""
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class PatternType(IntEnum):
-    """Kinds of names in bindings, by Kafka's number (KIP-290)."""
-
-    UNKNOWN = 0
-    ANY = 1
-    """In a filter: every kind."""
-    # It finds literal names, prefixes of the name, and the literal `*`, which KIP-290 keeps apart.
-    MATCH = 2
-    """In a filter: every binding that applies to a resource of that name."""
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class AclOperation(IntEnum):
-    """Operations on resources, by Kafka's number."""
-
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    # KIP-939: a right of its own, since a prepared transaction holds back readers without a time
-    # limit.
-    TWO_PHASE_COMMIT = 15
-
-
-class Permission(IntEnum):
-    """Whether a binding allows or denies, by Kafka's number."""
-
-    UNKNOWN = 0
-    ANY = 1
-    # A denial wins over every permission, as in Kafka's authorizer.
-    DENY = 2
-    ALLOW = 3
-
-
-@dataclass(frozen=True, slots=True)
-class AclBinding:
-    """One entry: a principal may, or may not, do an operation with a resource."""
-
-    resource: AclResource
-    name: str
-    principal: str
-    """`User:alice`, or `User:*` for everybody."""
-    operation: AclOperation
-    """The operation that is allowed or denied."""
-    permission: Permission = Permission.ALLOW
-    host: str = "*"
-    """The address that the principal connects from; `*`: any."""
-    pattern: PatternType = PatternType.LITERAL
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AclFilter:
-    """Bindings that match in each of these; the defaults match all."""
-
-    resource: AclResource = AclResource.ANY
-    name: str | None = None
-    principal: str | None = None
-    """`User:alice`."""
-    operation: AclOperation = AclOperation.ANY
-    permission: Permission = Permission.ANY
-    """Allowed, denied, or both."""
-    host: str | None = None
-    pattern: PatternType = PatternType.ANY
 
 
 def create_acls(call: Call, bindings: Iterable[AclBinding]) -> Steps[Outcomes[AclBinding, None]]:
@@ -259,21 +173,14 @@ def _binding(
     acl: AclDescription | DeleteAclsMatchingAcl, *, resource: int, name: str, pattern: int
 ) -> AclBinding:
     return AclBinding(
-        resource=_known(AclResource, resource),
+        resource=known(AclResource, resource),
         name=name,
         principal=acl.principal,
-        operation=_known(AclOperation, acl.operation),
-        permission=_known(Permission, acl.permission_type),
+        operation=known(AclOperation, acl.operation),
+        permission=known(Permission, acl.permission_type),
         host=acl.host,
-        pattern=_known(PatternType, pattern),
+        pattern=known(PatternType, pattern),
     )
-
-
-def _known(kind: type[E], number: int) -> E:
-    """The member with a number; UNKNOWN for one that this version does not know."""
-    # A newer broker may have resources or operations that this version has no name for.
-    # `set`, because `number in kind` raises TypeError before Python 3.12.
-    return kind(number) if number in set(kind) else kind(0)
 
 
 def operations_in(bits: int) -> frozenset[AclOperation] | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from uuid import UUID
 
-from tailrace.client.admin.acls import AclOperation, operations_in
+from tailrace.client.admin.acls import operations_in
 from tailrace.client.admin.items import (
     ItemRequest,
     ask_one,
@@ -55,6 +55,7 @@ from tailrace.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from tailrace.security.acls import AclOperation
 from tailrace.values import dataclass
 
 _NO_ID = UUID(int=0)

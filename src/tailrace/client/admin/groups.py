@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
-from tailrace.client.admin.acls import AclOperation, operations_in
+from tailrace.client.admin.acls import operations_in
 from tailrace.client.admin.cluster import brokers_of
 from tailrace.client.admin.items import ItemRequest, for_each, names
 from tailrace.client.admin.outcomes import Outcomes
@@ -34,6 +34,7 @@ from tailrace.protocol.messages.leave_group import (
     MemberIdentity,
 )
 from tailrace.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from tailrace.security.acls import AclOperation
 from tailrace.values import dataclass
 
 CLASSIC = "classic"

@@ -11,6 +11,7 @@ Not here: whether the sender may ask that, and Envelope, which only wraps others
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from tailrace.cluster.control.acls import create_acls, delete_acls
 from tailrace.cluster.control.alter_partition import alter_partitions
 from tailrace.cluster.control.brokers import heartbeat, register_broker, unregister_broker
 from tailrace.cluster.control.configs import alter_configs, replace_configs
@@ -31,6 +32,7 @@ from tailrace.protocol.messages.create_partitions import CreatePartitionsRequest
 from tailrace.protocol.messages.create_topics import CreateTopicsRequest
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from tailrace.protocol.messages.update_features import UpdateFeaturesRequest
+from tailrace.runtime.ids import random_uuid
 
 _OF_CLIENTS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {
     ApiKey.ALTER_CONFIGS: replace_configs,
@@ -43,6 +45,10 @@ _OF_CLIENTS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda state, asked: alter_user_scram_credentials(
         state.image, asked
     ),
+    ApiKey.CREATE_ACLS: lambda state, asked: create_acls(
+        state.image, asked, new_id=lambda: random_uuid(state.chance)
+    ),
+    ApiKey.DELETE_ACLS: lambda state, asked: delete_acls(state.image, asked),
 }
 
 _OF_BROKERS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {

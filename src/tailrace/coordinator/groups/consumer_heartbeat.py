@@ -161,7 +161,9 @@ class ConsumerHeartbeats:
             self._sessions.expect_revocation(group_id, planned.member)
         if planned.is_target_due:
             self._assigning.ask(group_id)
-        self._regexes.resolve_later(group, planned.subscriptions, now_ms=now_ms)
+        self._regexes.resolve_later(
+            group, planned.subscriptions, now_ms=now_ms, may_describe=client.may_describe
+        )
         reply = ConsumerGroupHeartbeatResponse(
             member_id=planned.member.member_id,
             member_epoch=planned.member.epoch,

@@ -16,7 +16,7 @@ that number in front too, since it may have any characters. Kafka
 computes the same number, so a group that moves between brokers of both keeps its epoch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from struct import Struct, pack
 from typing import Final
@@ -135,8 +135,12 @@ class Regexes:
         subscriptions: Iterable[Subscription],
         *,
         now_ms: int,
+        may_describe: Callable[[str], bool] | None = None,
     ) -> None:
-        """Resolve the expressions of a group after this heartbeat, if it is time."""
+        """Resolve the expressions of a group after this heartbeat, if it is time.
+
+        As in Kafka only topics match that the client of this heartbeat may describe.
+        """
         regexes, propose = _regexes_of(subscriptions), self._groups.propose
         if not regexes or propose is None or group.group_id in self._resolving:
             return
@@ -149,7 +153,7 @@ class Regexes:
         def resolve(now_ms: int) -> Decision[None]:
             self._resolving.discard(group_id)
             found = self._groups.consumer(group_id)
-            records = () if found is None else self._resolved(found, now_ms)
+            records = () if found is None else self._resolved(found, now_ms, may_describe)
             return Decision(reply=None, records=records)
 
         propose(resolve)
@@ -167,10 +171,16 @@ class Regexes:
             or not (0 <= age_ms <= settings.regex_refresh_interval_ms)
         )
 
-    def _resolved(self, group: ConsumerGroup, now_ms: int) -> tuple[CoordinatorRecord, ...]:
+    def _resolved(
+        self, group: ConsumerGroup, now_ms: int, may_describe: Callable[[str], bool] | None
+    ) -> tuple[CoordinatorRecord, ...]:
         names, version = tuple(self._groups.topics.names()), self._groups.topics.version
+
+        def described(topics: frozenset[str]) -> frozenset[str]:
+            return topics if may_describe is None else frozenset(filter(may_describe, topics))
+
         resolved = {
-            regex: ResolvedRegex(matching(regex, names), version, now_ms)
+            regex: ResolvedRegex(described(matching(regex, names)), version, now_ms)
             for regex in sorted(_regexes_of(group.subscriptions))
         }
         before = {regex: each.topics for regex, each in group.regexes.items()}

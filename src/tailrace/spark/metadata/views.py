@@ -13,10 +13,10 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from tailrace.client.admin.acls import AclOperation, AclResource, PatternType, Permission
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.offline.metadata import credential_fields, shown_setting
 from tailrace.offline.metadata_state import MECHANISMS, RESOURCES
+from tailrace.security.acls import AclOperation, AclResource, PatternType, Permission
 from tailrace.spark.metadata.options import View
 from tailrace.storage.checkpoints import format_topic_id
 

@@ -1,0 +1,400 @@
+"""Rights of clients at a running broker: what changes with them, and what nobody may learn."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tailrace.broker.broker import RunningBroker
+from tailrace.broker.config import STANDARD_AUTHORIZER
+from tailrace.handlers.guarded_repeats import GuardedRepeats
+from tailrace.handlers.guards import CHECKED_INLINE_MAX
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from tailrace.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from tailrace.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
+from tailrace.protocol.messages.heartbeat import HeartbeatRequest
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from tailrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from tailrace.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from tailrace.protocol.messages.produce import ProduceResponse
+from tailrace.security.acls import AclBinding, AclResource, PatternType, Permission
+from tailrace.security.acls import AclOperation as Op
+from tailrace.testing import Outside, Peer
+from tailrace.values import replace
+from tests.unit.broker.brokers import (
+    BY_NAME_FETCH,
+    BY_NAME_PRODUCE,
+    batch,
+    connect,
+    create_topic,
+    fetch,
+    fetch_request,
+    produce,
+    produce_request,
+    running,
+)
+from tests.unit.broker.principals import User, secured
+from tests.unit.broker.transactional import find
+from tests.unit.security.entries import Lists, entry
+
+OPEN = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "allow.everyone.if.no.acl.found": "true",
+    "offsets.topic.num.partitions": "1",
+}
+"""Everybody may do everything, until a resource has entries."""
+ANONYMOUS, TOPIC, OTHER, GROUP = "User:ANONYMOUS", "flights", "secret", "g"
+REFUSED, ALLOWED = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.NONE
+REPEATS = 4
+
+
+def rule(
+    operation: Op,
+    name: str = TOPIC,
+    resource: AclResource = AclResource.TOPIC,
+    permission: Permission = Permission.DENY,
+) -> AclBinding:
+    """An entry for a client that has not logged in; without a permission it denies."""
+    return AclBinding(resource, name, ANONYMOUS, operation, permission)
+
+
+@asynccontextmanager
+async def at_open_broker(outside: Outside) -> AsyncIterator[tuple[RunningBroker, Peer, User]]:
+    """A broker, a client, and the same client as who changes entries, over a connection."""
+    async with running(outside, OPEN) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, TOPIC)
+        await create_topic(peer, OTHER)
+        yield broker, peer, User(connect(outside, broker))
+
+
+async def test_a_repeated_produce_is_refused_once_it_is_denied(outside: Outside) -> None:
+    """Requests that are answered without being decoded notice a change, in both directions."""
+    async with at_open_broker(outside) as (_, peer, admin):
+
+        async def codes() -> set[int]:
+            return {(await produce(peer, TOPIC, batch(b"v"))).error_code for _ in range(REPEATS)}
+
+        assert await codes() == {ALLOWED}
+        await admin.create_acls(rule(Op.WRITE))
+        assert await codes() == {REFUSED}
+        await admin.delete_acls(ANONYMOUS)
+        assert await codes() == {ALLOWED}
+
+
+async def test_a_repeated_fetch_is_refused_once_it_is_denied(outside: Outside) -> None:
+    """Also while the records are in the page cache."""
+    async with at_open_broker(outside) as (_, peer, admin):
+        await produce(peer, TOPIC, batch(b"v"))
+        wanted = replace(fetch_request(TOPIC, 0), session_id=0, session_epoch=-1)
+
+        async def codes() -> set[int]:
+            return {(await fetch(peer, wanted)).error_code for _ in range(REPEATS)}
+
+        assert await codes() == {ALLOWED}
+        await admin.create_acls(rule(Op.READ))
+        assert await codes() == {REFUSED}
+
+
+async def test_a_repeated_commit_is_refused_once_it_is_denied(outside: Outside) -> None:
+    """By the group, and by the topic."""
+    async with at_open_broker(outside) as (_, peer, admin):
+        await find(peer, 0)
+
+        async def codes() -> set[int]:
+            found = set()
+            for offset in range(REPEATS):
+                part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+                request = OffsetCommitRequest(
+                    group_id=GROUP,
+                    generation_id_or_member_epoch=-1,
+                    topics=(OffsetCommitRequestTopic(name=TOPIC, partitions=(part,)),),
+                )
+                answer = await peer.ask(
+                    ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, version=8
+                )
+                found |= {each.error_code for each in answer.topics[0].partitions}
+            return found
+
+        assert await codes() == {ALLOWED}
+        await admin.create_acls(rule(Op.READ, GROUP, AclResource.GROUP))
+        assert await codes() == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
+        await admin.delete_acls(ANONYMOUS)
+        assert await codes() == {ALLOWED}
+        await admin.create_acls(rule(Op.READ))
+        assert await codes() == {REFUSED}
+
+
+class _Remembered:
+    """Stands for what answers repeated requests, once it has learned one."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        _Remembered.made += 1
+        self.learned = 0
+
+    def learn(self, *_: object, **__: object) -> None:
+        self.learned += 1
+
+    def take(self, *_: object, **__: object) -> tuple[int, bytes] | None:
+        return (1, b"answer") if self.learned else None
+
+
+def test_what_is_remembered_is_forgotten_with_each_change_of_entries() -> None:
+    """Between changes nothing is forgotten, so that most requests are not decoded."""
+    _Remembered.made = 0
+    lists = Lists(entry(Op.READ))
+    repeats = GuardedRepeats(_Remembered, lists.authorizer)
+
+    def take() -> object:
+        return repeats.take(bytearray(), 0, 0, frame_bytes_max=1)
+
+    def learn() -> None:
+        header = RequestHeader(ApiKey.PRODUCE, 9, 1, "c")
+        repeats.learn(header, HeartbeatRequest(), answer=None, frame=memoryview(b""))
+
+    assert take() is None
+    learn()
+    assert take() == take() == (1, b"answer")
+    assert _Remembered.made == 1
+    lists.add(entry(Op.WRITE))
+    assert take() is None
+    learn()
+    assert take() == (1, b"answer")
+    assert _Remembered.made == 2
+
+
+async def test_a_fetch_session_is_checked_again_with_each_request(outside: Outside) -> None:
+    """Partitions that the request does not name are refused too, once they are denied."""
+    async with at_open_broker(outside) as (_, peer, admin):
+        for name in (TOPIC, OTHER):
+            await produce(peer, name, batch(b"v"))
+        topics = tuple(each for name in (TOPIC, OTHER) for each in fetch_request(name, 0).topics)
+
+        async def ask(request: FetchRequest) -> FetchResponse:
+            return await peer.ask(ApiKey.FETCH, request, FetchResponse, version=BY_NAME_FETCH)
+
+        def codes(answer: FetchResponse) -> dict[str, int]:
+            return {each.topic: each.partitions[0].error_code for each in answer.responses}
+
+        first = await ask(FetchRequest(max_bytes=2**20, topics=topics, session_epoch=0))
+        assert codes(first) == {TOPIC: ALLOWED, OTHER: ALLOWED}
+        await admin.create_acls(rule(Op.READ, OTHER))
+        next_ = FetchRequest(max_bytes=2**20, session_id=first.session_id, session_epoch=1)
+        assert codes(await ask(next_)) == {TOPIC: ALLOWED, OTHER: REFUSED}
+
+
+async def test_a_fetch_that_waits_gets_no_records_that_were_denied_meanwhile(
+    outside: Outside,
+) -> None:
+    """The right is asked for each time the partition is read."""
+    async with at_open_broker(outside) as (broker, peer, admin):
+        waiting = asyncio.ensure_future(
+            fetch(peer, fetch_request(TOPIC, 0, max_wait_ms=60_000, min_bytes=1))
+        )
+        await outside.pass_time(1)
+        allowed = rule(Op.WRITE, permission=Permission.ALLOW)
+        await admin.create_acls(rule(Op.READ), allowed)
+        produced = await produce(connect(outside, broker), TOPIC, batch(b"v"))
+        assert produced.error_code == ALLOWED
+        answer = await waiting
+        assert (answer.error_code, answer.records) == (REFUSED, b"")
+
+
+async def test_a_produce_with_acks_0_that_is_denied_closes_the_connection(
+    outside: Outside,
+) -> None:
+    """There is no answer to tell it by, as with each other error."""
+    async with at_open_broker(outside) as (_, peer, admin):
+        await admin.create_acls(rule(Op.WRITE))
+        request = produce_request(TOPIC, batch(b"v"), acks=0)
+        peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+        assert await peer.is_closed()
+
+
+async def test_allowed_and_denied_topics_of_a_produce_with_acks_0(outside: Outside) -> None:
+    """The allowed batch is in the log before the connection ends."""
+    async with at_open_broker(outside) as (broker, peer, admin):
+        await admin.create_acls(rule(Op.WRITE, OTHER))
+        both = produce_request(TOPIC, batch(b"v"), acks=0)
+        topics = both.topic_data + produce_request(OTHER, batch(b"v")).topic_data
+        request = replace(both, topic_data=topics)
+        peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+        assert await peer.is_closed()
+        again = connect(outside, broker)
+        assert (await produce(again, TOPIC, batch(b"v"))).base_offset == 1
+
+
+async def test_parts_of_a_produce_are_refused_and_the_rest_is_appended(outside: Outside) -> None:
+    """Each topic has its own error, or its offset."""
+    async with at_open_broker(outside) as (_, peer, admin):
+        await admin.create_acls(rule(Op.WRITE, OTHER))
+        one = produce_request(TOPIC, batch(b"v"))
+        topics = one.topic_data + produce_request(OTHER, batch(b"v")).topic_data
+        answer = await peer.ask(
+            ApiKey.PRODUCE,
+            replace(one, topic_data=topics),
+            ProduceResponse,
+            version=BY_NAME_PRODUCE,
+        )
+        parts = {each.name: each.partition_responses[0] for each in answer.responses}
+        assert {name: part.error_code for name, part in parts.items()} == {
+            TOPIC: ALLOWED,
+            OTHER: REFUSED,
+        }
+        assert (parts[TOPIC].base_offset, parts[OTHER].base_offset) == (0, -1)
+
+
+@pytest.mark.parametrize("may_create", ["nobody", "topic", "cluster"])
+async def test_a_topic_is_only_made_for_who_may_create_it(
+    outside: Outside, may_create: str
+) -> None:
+    """With CREATE on the topic or the cluster; DESCRIBE alone makes nothing."""
+    allow = Permission.ALLOW
+    rights = {
+        "nobody": [],
+        "topic": [AclBinding(AclResource.TOPIC, "new", "User:u", Op.CREATE, allow)],
+        "cluster": [AclBinding(AclResource.CLUSTER, "kafka-cluster", "User:u", Op.CREATE, allow)],
+    }
+    async with secured(outside) as broker:
+        admin = User(connect(outside, broker))
+        describing = AclBinding(AclResource.TOPIC, "new", "User:u", Op.DESCRIBE, allow)
+        await admin.create_acls(describing, *rights[may_create])
+        request = MetadataRequest(
+            topics=(MetadataRequestTopic(name="new"),), allow_auto_topic_creation=True
+        )
+        [topic] = (await admin.other("u").ask(request, MetadataResponse)).topics
+        is_made = "new" in broker.cluster.image.topics
+        expected = REFUSED if may_create == "nobody" else ALLOWED
+        assert (topic.error_code, is_made) == (expected, may_create != "nobody")
+
+
+async def test_version_0_of_metadata_does_not_show_all_where_nothing_is_left(
+    outside: Outside,
+) -> None:
+    """An empty list means all topics there: what is denied must not become one."""
+    async with at_open_broker(outside) as (_, peer, admin):
+        await admin.create_acls(rule(Op.DESCRIBE, OTHER))
+        request = MetadataRequest(topics=(MetadataRequestTopic(name=OTHER),))
+        answer = await peer.ask(ApiKey.METADATA, request, MetadataResponse, version=0)
+        assert [(each.name, each.error_code) for each in answer.topics] == [(OTHER, REFUSED)]
+
+
+async def test_pages_of_topics_tell_nothing_of_those_that_are_denied(outside: Outside) -> None:
+    """Neither the page nor its cursor, and the page is as long as without them."""
+    async with at_open_broker(outside) as (_, peer, admin):
+        for name in ("a", "b", "c"):
+            await create_topic(peer, name)
+        await admin.create_acls(rule(Op.DESCRIBE, "b"), rule(Op.DESCRIBE, OTHER))
+        request = DescribeTopicPartitionsRequest(topics=(), response_partition_limit=1)
+        names, cursors = [], []
+        while True:
+            page = await peer.ask(
+                ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, DescribeTopicPartitionsResponse
+            )
+            names += [each.name for each in page.topics]
+            if page.next_cursor is None:
+                break
+            cursors.append(page.next_cursor.topic_name)
+            request = replace(request, cursor=page.next_cursor)
+        assert (names, cursors) == (["a", "c", TOPIC], ["c", TOPIC])
+
+
+async def test_a_regular_expression_finds_what_the_member_may_describe(outside: Outside) -> None:
+    """A topic that it may not describe is not assigned to it, and it learns nothing of it."""
+    async with at_open_broker(outside) as (broker, peer, admin):
+        await find(peer, 0)
+        await admin.create_acls(rule(Op.DESCRIBE, OTHER))
+        epoch, assigned = 0, None
+        for _ in range(10):
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=GROUP,
+                member_id="m",
+                member_epoch=epoch,
+                rebalance_timeout_ms=10_000 if epoch == 0 else -1,
+                subscribed_topic_names=None,
+                subscribed_topic_regex=f"{TOPIC}|{OTHER}" if epoch == 0 else None,
+                topic_partitions=() if epoch == 0 else None,
+            )
+            answer = await peer.ask(
+                ApiKey.CONSUMER_GROUP_HEARTBEAT, request, ConsumerGroupHeartbeatResponse
+            )
+            assert answer.error_code == ALLOWED
+            epoch = answer.member_epoch
+            if answer.assignment is not None and answer.assignment.topic_partitions:
+                assigned = answer.assignment.topic_partitions
+                break
+            await outside.pass_time(2)
+        assert assigned is not None
+        topics = broker.cluster.image.topics
+        assert [each.topic_id for each in assigned] == [topics[TOPIC].topic_id]
+
+
+async def test_a_request_of_many_names_is_checked_in_slices(outside: Outside) -> None:
+    """Each name has its answer, in whichever way the request was checked."""
+    async with at_open_broker(outside) as (_, peer, admin):
+        await admin.create_acls(
+            AclBinding(
+                AclResource.TOPIC, "x", ANONYMOUS, Op.DESCRIBE, Permission.DENY,
+                pattern=PatternType.PREFIXED,
+            )
+        )  # fmt: skip
+        latest = (ListOffsetsPartition(partition_index=0, timestamp=-1),)
+        names = [TOPIC, *(f"x{number}" for number in range(CHECKED_INLINE_MAX + 10))]
+        request = ListOffsetsRequest(
+            topics=tuple(ListOffsetsTopic(name=each, partitions=latest) for each in names)
+        )
+        answer = await peer.ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+        codes = {each.name: each.partitions[0].error_code for each in answer.topics}
+        assert codes == {**dict.fromkeys(names, REFUSED), TOPIC: ALLOWED}
+
+
+async def test_entries_are_there_after_a_restart(outside: Outside) -> None:
+    """They are records of the metadata log, and count from the first request on."""
+    allowed = AclBinding(AclResource.TOPIC, TOPIC, "User:u", Op.WRITE)
+    async with secured(outside) as broker:
+        admin = User(connect(outside, broker))
+        await create_topic(admin.peer, TOPIC)
+        await admin.create_acls(allowed)
+    async with secured(outside) as broker:
+        admin = User(connect(outside, broker))
+        request = produce_request(TOPIC, batch(b"v"))
+        for name, code in (("u", ALLOWED), ("v", REFUSED)):
+            answer = await admin.other(name).ask(request, ProduceResponse, version=BY_NAME_PRODUCE)
+            assert answer.responses[0].partition_responses[0].error_code == code
+        everything = DescribeAclsRequest(
+            resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1,
+            principal_filter=None, host_filter=None, operation=1, permission_type=1,
+        )  # fmt: skip
+        described = await admin.ask(everything, DescribeAclsResponse)
+        [resource] = described.resources
+        [acl] = resource.acls
+        assert (resource.resource_name, acl.principal, acl.host, acl.operation) == (
+            TOPIC, "User:u", "*", Op.WRITE,
+        )  # fmt: skip
