@@ -27,12 +27,8 @@ from typing import Final
 import click
 from click.testing import CliRunner
 
-from tailrace.broker.config import (
-    BROKER_SETTINGS,
-    CHANGEABLE,
-    OWN_SETTINGS,
-    TOPIC_DEFAULT_SETTINGS,
-)
+from tailrace.broker.changing import CHANGEABLE, FIXED
+from tailrace.broker.config import BROKER_SETTINGS, OWN_SETTINGS, TOPIC_DEFAULT_SETTINGS
 from tailrace.broker.listeners import LISTENER_SETTINGS
 from tailrace.cli import commands
 from tailrace.client.admin.config import ADMIN_SETTINGS
@@ -105,7 +101,10 @@ def configuration() -> str:
         "where each value is from; all other settings are read only there.\n\n"
         + "".join(f"- `{name}`\n" for name in sorted(CHANGEABLE - _TOPIC_DEFAULTS))
         + "- `listener.name.<name>.max.connections`\n"
-        "- all defaults for topics, below\n"
+        "- all defaults for topics, below\n\n"
+        "Kafka changes some more, which are refused here as those that it does not change: "
+        + "; ".join(f"`{name}`, because {why}" for name, why in FIXED.items())
+        + "; and those that have no effect here, such as `num.io.threads`.\n"
         "\n`leader.replication.throttled.rate` and `follower.replication.throttled.rate` can only "
         "be set in this way (KIP-73): bytes in a second of the replicas that the topic settings "
         "`leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` "

@@ -16,15 +16,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from tailrace.broker.cleaning import clean_regularly
-from tailrace.broker.config import (
-    BROKER_SETTINGS,
-    CORDONED,
-    BrokerConfig,
+from tailrace.broker.changing import (
     changeable_settings,
     changed_config,
+    is_of_one_broker,
     usable_changes,
 )
+from tailrace.broker.cleaning import clean_regularly
+from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, LogServices
 from tailrace.broker.listeners import Listener
 from tailrace.broker.port_security import port_security
@@ -513,12 +512,13 @@ class RunningBroker:
         Raises:
             ConfigError: values that contradict each other, or those of a topic.
         """
-        if CORDONED in of_all:
+        of_one = sorted(filter(is_of_one_broker, of_all))
+        if of_one:
             # Kafka's words.
             said = (
                 "Cannot update these configs at default cluster level, broker id must be specified"
             )
-            raise ConfigError([f"{said}: [{CORDONED}]"])
+            raise ConfigError([f"{said}: [{', '.join(of_one)}]"])
         # Also with the settings of each topic, which may contradict a new default.
         changed_config(self.config, of_all, of_this)
         defaults = self.config.topic_defaults.with_changes(of_all, of_this).configs

@@ -4,7 +4,7 @@ Nothing is started and no directory is looked at.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
@@ -32,6 +32,8 @@ OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({
     "node.id": "none: it has to be given",
     "process.roles": "none: it has to be given",
     "queued.max.request.bytes": "no limit",
+    "ssl.keystore.type": "JKS",
+    "ssl.truststore.type": "JKS",
 })  # fmt: skip
 """Settings whose default is another in Kafka, and what it is there."""
 
@@ -86,13 +88,15 @@ def checked(given: Sequence[Given]) -> Checked:
         key=lambda each: order.get(each.name, len(order)),
     )
     wrong = {each.name for each in errors}
+    # With errors nobody knows which listeners there are.
+    ignored = () if config is None else config.ignored
     findings = [
         *errors,
         *_twice(given),
         *(
             Finding("warning", name, places[name], text)
             for name in texts
-            if name not in wrong and (text := _without_effect(name, texts))
+            if name not in wrong and (text := _without_effect(name, texts, ignored))
         ),
         *(
             Finding("warning", name, places[name], f"deprecated: {why}")
@@ -129,7 +133,7 @@ def _twice(given: Iterable[Given]) -> Iterator[Finding]:
         seen[each.name] = each.place
 
 
-def _without_effect(name: str, texts: Mapping[str, str]) -> str:
+def _without_effect(name: str, texts: Mapping[str, str], ignored: Container[str]) -> str:
     """Why a setting has no effect; empty if it has one, or is unknown."""
     declared = {each.name: each for each in BROKER_SETTINGS}
     if name in declared:
@@ -142,19 +146,10 @@ def _without_effect(name: str, texts: Mapping[str, str]) -> str:
     reason = foreign_reason(name)
     if reason is not None:
         return f"no effect here. {reason}"
-    base = base_name(name)
-    if base != name and base in declared:
-        is_limit = base == "max.connections"
-        why = "there is no such listener" if is_limit and not _has(name, texts) else ""
-        return why if is_limit else f"no effect here. {base} is of all listeners together."
+    if name in ignored:
+        base = base_name(name)
+        return f"no effect here. There is no such listener, or it does not use its own {base}."
     return ""
-
-
-def _has(name: str, texts: Mapping[str, str]) -> bool:
-    """Whether the listener is there that a setting names."""
-    listener = name.split(".")[2]
-    given = texts.get("listeners", "").lower()
-    return f"{listener}://" in given or (listener == "plaintext" and "://" not in given)
 
 
 def _other_values(given: Iterable[Given]) -> Iterator[Finding]:
@@ -179,6 +174,11 @@ def _other_defaults(texts: Mapping[str, str]) -> Iterator[Finding]:
     """Settings that are left to a default that is another in Kafka."""
     declared = {each.name: each for each in BROKER_SETTINGS}
     left_out = {"broker.id"} | ({"log.dir"} if "log.dirs" in texts else set())
+    left_out |= {
+        f"ssl.{store}.type"
+        for store in ("keystore", "truststore")
+        if f"ssl.{store}.location" not in texts
+    }
     for name, theirs in OTHER_DEFAULTS.items():
         if name not in texts and name not in left_out:
             ours = declared[name].format(declared[name].default) or "none"

@@ -346,7 +346,7 @@ class BrokerConfig:
         "DeleteRecords no longer keep.",
     )
     # Kafka has the retention time in three units and the times of `log.roll` in two. The finest
-    # that is given counts (`_COARSER`).
+    # that is given counts (`COARSER`).
     log_retention_hours: int = setting(
         "log.retention.hours",
         default=168,
@@ -565,14 +565,13 @@ BROKER_SETTINGS = (
     *QUOTA_SETTINGS,
     *TOPIC_DEFAULT_SETTINGS,
 )
-_BY_NAME = {each.name: each for each in BROKER_SETTINGS}
-_NAMES = frozenset(_BY_NAME)
+_NAMES = frozenset(each.name for each in BROKER_SETTINGS)
 _HINTS = {
     topic.name: f"it is of a topic; for all topics it is {broker.name}"
     for topic, broker in zip(BROKER_DEFAULTED, TOPIC_DEFAULT_SETTINGS, strict=True)
 }
 
-_COARSER = {
+COARSER = {
     "log.retention.ms": {"log.retention.minutes": 60_000, "log.retention.hours": 3_600_000},
     "log.roll.ms": {"log.roll.hours": 3_600_000},
     "log.roll.jitter.ms": {"log.roll.jitter.hours": 3_600_000},
@@ -694,91 +693,11 @@ def _is_foreign(name: str) -> bool:
 
 CORDONED: Final = "cordoned.log.dirs"
 
-CHANGEABLE: Final = frozenset(each.name for each in TOPIC_DEFAULT_SETTINGS) | {
-    CORDONED,
-    "group.consumer.assignment.interval.ms",
-    "log.cleaner.backoff.ms",
-    "log.cleaner.dedupe.buffer.size",
-    "log.cleaner.io.max.bytes.per.second",
-    "log.cleaner.threads",
-    "max.connection.creation.rate",
-    "max.connections",
-    "max.connections.per.ip",
-    "max.connections.per.ip.overrides",
-    "num.recovery.threads.per.data.dir",
-    "producer.id.expiration.ms",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-    "transaction.partition.verification.enable",
-}
-"""Settings that change while a broker runs (KIP-226): those that do in Kafka, of those here.
-
-The number of recovery threads counts from the next start on, because only starts recover."""
-
-
-def changeable_settings(config: BrokerConfig) -> frozenset[str]:
-    """`CHANGEABLE`, with the limits of the broker's listeners (KIP-402)."""
-    return CHANGEABLE | limit_names(config.listeners)
-
-
-def changed_config(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
-    """The settings with changes over those of the start, the last layer on top.
-
-    Raises:
-        ConfigError: values out of range, or that contradict each other.
-    """
-    # From the texts of the start, so that a change is checked together with what it leaves.
-    texts, changeable = dict(config.given), changeable_settings(config)
-    for layer in layers:
-        for name in layer.keys() & changeable:
-            # A change of log.retention.ms counts more than hours that the broker was started with.
-            for coarser in _COARSER.get(name, ()):
-                texts.pop(coarser, None)
-            texts[name] = layer[name]
-    return broker_config(texts)
-
-
-def usable_changes(
-    config: BrokerConfig, of_all: Mapping[str, str], of_this: Mapping[str, str]
-) -> BrokerConfig:
-    """The settings with changes, as `changed_config`, without those that this release refuses.
-
-    Another broker may have stored them. If the rest contradicts itself, no change counts.
-    """
-    changeable = changeable_settings(config)
-    # Kafka passes it over too: each broker has directories of its own.
-    of_all = {name: text for name, text in of_all.items() if name != CORDONED}
-    usable = [
-        {
-            name: layer[name]
-            for name in layer
-            if name in changeable and _is_usable(name, layer[name])
-        }
-        for layer in (of_all, of_this)
-    ]
-    try:
-        return changed_config(config, *usable)
-    except ConfigError as error:
-        # If it ended the start, nobody could change the stored setting any more.
-        logger.warning("settings_not_changed reason=%s", error)
-        return config
-
-
-def _is_usable(name: str, text: str) -> bool:
-    # The limit of a listener is not declared.
-    declared = _BY_NAME.get(name)
-    try:
-        if declared is not None:
-            declared.parse(text)
-    except ValueError as error:
-        logger.warning("setting_not_changed reason=%s", error)
-        return False
-    return True
-
 
 def _topic_defaults(given: Mapping[str, str], values: Mapping[str, Value]) -> dict[str, str]:
     """The given defaults for topics, by the name of the topic setting."""
     named = dict(given)
-    for name, coarser in _COARSER.items():
+    for name, coarser in COARSER.items():
         for other, unit_ms in reversed(coarser.items()):
             if other in given and name not in given:
                 # -1 means no limit in every unit.

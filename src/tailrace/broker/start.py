@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.broker.broker import RunningBroker
-from tailrace.broker.config import BrokerConfig, usable_changes
+from tailrace.broker.changing import usable_changes
+from tailrace.broker.config import BrokerConfig
 from tailrace.broker.loading import Loading
 from tailrace.broker.quorum import OwnQuorum
 from tailrace.broker.state import StartingState, check_home

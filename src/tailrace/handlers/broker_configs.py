@@ -91,6 +91,14 @@ _SYNONYMS: Final = (
 )
 """Settings that say the same in other units, the one that counts most first."""
 
+_STORES: Final = frozenset({
+    "ssl.key.password", "ssl.keystore.certificate.chain", "ssl.keystore.key",
+    "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.type",
+    "ssl.truststore.certificates", "ssl.truststore.location", "ssl.truststore.password",
+    "ssl.truststore.type",
+})  # fmt: skip
+"""Settings that Kafka changes for single listeners alone (`SslConfigs.RECONFIGURABLE_CONFIGS`)."""
+
 _PROTOCOLS: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 """Kafka's default of listener.security.protocol.map."""
 
@@ -237,11 +245,14 @@ def _check_names(services: Services, changes: Iterable[ConfigChange]) -> None:
     settings, foreign = services.settings, _shown_foreign()
     # A deletion is always allowed: the setting may be from a broker with plug-ins.
     named = [each.name for each in changes if each.operation is not ConfigOperation.DELETE]
-    fixed = [
-        each
-        for each in named
-        if each not in settings.changeable and each in (settings.declared.keys() | foreign.keys())
-    ]
+    unprefixed = [each for each in named if each in _STORES]
+    if unprefixed:
+        raise InvalidRequestError(
+            "These security configs can be dynamically updated only per-listener using the "
+            f"listener prefix: [{', '.join(unprefixed)}]"
+        )
+    known = settings.declared.keys() | foreign.keys()
+    fixed = [each for each in named if each not in settings.changeable and base_name(each) in known]
     if fixed:
         raise InvalidRequestError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
     unknown = {each: "" for each in named if each not in settings.changeable | THROTTLES.keys()}

@@ -6,9 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from tailrace.broker.broker import RunningBroker
-from tailrace.broker.config import CHANGEABLE
+from tailrace.broker.changing import CHANGEABLE, FIXED
+from tailrace.broker.config import BROKER_SETTINGS, TOPIC_DEFAULT_SETTINGS
 from tailrace.cluster.metadata.image import ConfigResource
 from tailrace.cluster.records import config_records
+from tailrace.config.foreign import foreign_reason
 from tailrace.handlers.broker_configs import THROTTLES, TYPES
 from tailrace.protocol.config_resources import ConfigOperation
 from tailrace.protocol.errors import ErrorCode
@@ -91,7 +93,39 @@ EFFECTS: list[tuple[str, str, Callable[[RunningBroker], object]]] = [
         lambda broker: broker.current.recovery_thread_count,
     ),
     ("log.cleaner.backoff.ms", "77", lambda broker: broker.current.cleaner_backoff_ms),
+    (
+        "log.cleaner.dedupe.buffer.size", "8388608",
+        lambda broker: broker.current.cleaner.map_bytes_max,
+    ),
+    ("producer.id.expiration.ms", "5000", lambda broker: broker.current.producer_expiration_ms),
+    (
+        "max.connection.creation.rate", "7",
+        lambda broker: broker.current.connection_limits.creation_rate,
+    ),
+    ("max.connections", "7", lambda broker: broker.current.connection_limits.connections_max),
+    (
+        "max.connections.per.ip", "7",
+        lambda broker: broker.current.connection_limits.per_address_max,
+    ),
+    (
+        "max.connections.per.ip.overrides", "127.0.0.9:7",
+        lambda broker: ",".join(
+            f"{host}:{count}"
+            for host, count in broker.current.connection_limits.overrides.items()
+        ),
+    ),
+    (
+        "replica.alter.log.dirs.io.max.bytes.per.second", "7",
+        lambda broker: broker.current.move_bytes_per_second,
+    ),
+    (
+        "group.consumer.assignment.interval.ms", "3000",
+        lambda broker: broker.current.consumer_groups.assignment_interval_ms,
+    ),
 ]  # fmt: skip
+WITH_TESTS_OF_THEIR_OWN = {
+    "cordoned.log.dirs", "transaction.partition.verification.enable",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("owner", ["1", ""])
@@ -130,6 +164,28 @@ async def test_every_changeable_setting_can_be_changed(outside: Outside) -> None
         answer = await replace_all(peer, {}, name="1", kind=BROKER)
         assert answer.error_code == ErrorCode.NONE
         assert not [each for each in (await described(peer)).values() if each.config_source == OWN]
+
+
+def test_every_setting_that_changes_in_kafka_changes_here_or_has_a_reason() -> None:
+    """Settings of encryption and login change for single listeners, whose names have a prefix."""
+    declared = {each.name for each in BROKER_SETTINGS}
+    for each in of("broker"):
+        is_known = each.name in CHANGEABLE or each.name in FIXED
+        is_of_listeners = each.name.startswith(("ssl.", "sasl.", "principal.builder."))
+        if each.mode == "read-only":
+            assert each.name not in CHANGEABLE, each.name
+        elif each.name in declared:
+            assert is_known or is_of_listeners, each.name
+        else:
+            assert foreign_reason(each.name) is not None, each.name
+
+
+def test_every_change_is_seen_by_a_test() -> None:
+    """But for defaults of topics, which are handed on together, and what has no effect."""
+    topics = {each.name for each in TOPIC_DEFAULT_SETTINGS}
+    stored = {each.name for each in BROKER_SETTINGS if each.is_stored_only}
+    seen = {name for name, *_ in EFFECTS} | WITH_TESTS_OF_THEIR_OWN
+    assert CHANGEABLE - topics - stored <= seen
 
 
 async def test_a_broker_goes_over_all_brokers_and_both_over_the_file(outside: Outside) -> None:
@@ -190,6 +246,12 @@ REFUSED = [
      "Cannot update these configs dynamically: [num.io.threads, node.id]"),
     ((set_to("log.retention.hours", "9"),), ErrorCode.INVALID_REQUEST,
      "Cannot update these configs dynamically: [log.retention.hours]"),
+    ((set_to("listeners", "PLAINTEXT://:1"),), ErrorCode.INVALID_REQUEST,
+     "Cannot update these configs dynamically: [listeners]"),
+    ((set_to("listener.name.plaintext.sasl.enabled.mechanisms", "PLAIN"),),
+     ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: [listener.name.pl"),
+    ((set_to("ssl.keystore.password", "hunter2"),), ErrorCode.INVALID_REQUEST,
+     "can be dynamically updated only per-listener using the listener prefix: [ssl.keystore.p"),
     ((set_to("log.cleaner.thread", "2"),), ErrorCode.INVALID_CONFIG, "did you mean " + THREADS),
     ((set_to(THREADS, "x"),), ErrorCode.INVALID_REQUEST, "not a whole number"),
     ((set_to(THREADS, "0"),), ErrorCode.INVALID_REQUEST, "out of range"),

@@ -5,7 +5,8 @@ Tools that ask the controller itself look at settings before they change them.
 
 from collections.abc import Callable
 
-from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig, changeable_settings
+from tailrace.broker.changing import changeable_settings
+from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.cluster.metadata.image import EVERYTHING_CHANGED, MetadataImage
 from tailrace.cluster.state import FollowedCluster
 from tailrace.coordinator.groups.settings import ConsumerSettings
