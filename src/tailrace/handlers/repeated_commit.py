@@ -13,9 +13,8 @@ machine decides on them, and the shard appends them.
 Invariant: whether the group takes the commit is decided for each request again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import groupby
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +29,13 @@ from tailrace.protocol.answers import Answer
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
-from tailrace.protocol.frames import SIZE_BYTES, RequestHeader, encode_request, encode_response
+from tailrace.protocol.frames import (
+    SIZE_BYTES,
+    RequestHeader,
+    encode_request,
+    encode_response,
+    layout_of,
+)
 from tailrace.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from tailrace.values import replace
 
@@ -237,19 +242,6 @@ def _with_offsets(request: OffsetCommitRequest, number: int) -> OffsetCommitRequ
                 for topic in request.topics
             ]
         ),
-    )
-
-
-def layout_of(zeros: bytes, ones: bytes, varying: Mapping[int, str]) -> Struct:
-    """The layout of a frame, given with all varying bits 0, and with all of them 1.
-
-    `varying` has the format of neighbouring bytes that vary, by their count.
-    """
-    # The encoder tells where the fields are, so that no version's layout is written twice.
-    runs = groupby(zip(zeros, ones, strict=True), key=lambda pair: pair[0] == pair[1])
-    sizes = ((is_constant, sum(1 for _ in run)) for is_constant, run in runs)
-    return Struct(
-        ">" + "".join(f"{size}s" if is_constant else varying[size] for is_constant, size in sizes)
     )
 
 

@@ -32,13 +32,18 @@ from tailrace.handlers.fetch_sessions import (
     WantedPartition,
     replica_id_of,
 )
-from tailrace.handlers.repeated_commit import layout_of
 from tailrace.handlers.services import Services, read_limit
 from tailrace.model import LeaderEpoch, Offset, TopicPartition
 from tailrace.protocol.answers import Answer
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.fields import Buffer, Message, Records
-from tailrace.protocol.frames import SIZE_BYTES, RequestHeader, encode_request, response_buffers
+from tailrace.protocol.frames import (
+    SIZE_BYTES,
+    RequestHeader,
+    encode_request,
+    layout_of,
+    response_buffers,
+)
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 from tailrace.protocol.primitives import write_uvarint
 from tailrace.runtime.files import without_waiting

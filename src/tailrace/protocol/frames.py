@@ -16,6 +16,7 @@ request for all topics.
 """
 
 from collections.abc import Mapping
+from itertools import groupby
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple, TypeVar, cast
@@ -325,3 +326,16 @@ def _unsupported_version(frame: memoryview, position: int) -> Message:
         return decode_body(ApiVersionsResponse, 0, frame, position=position)
     except MalformedMessageError:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+
+
+def layout_of(zeros: bytes, ones: bytes, varying: Mapping[int, str]) -> Struct:
+    """The layout of a frame, given with all varying bits 0, and with all of them 1.
+
+    `varying` has the format of neighbouring bytes that vary, by their count.
+    """
+    # The encoder tells where the fields are, so that no version's layout is written twice.
+    runs = groupby(zip(zeros, ones, strict=True), key=lambda pair: pair[0] == pair[1])
+    sizes = ((is_constant, sum(1 for _ in run)) for is_constant, run in runs)
+    return Struct(
+        ">" + "".join(f"{size}s" if is_constant else varying[size] for is_constant, size in sizes)
+    )

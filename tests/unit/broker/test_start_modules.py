@@ -122,6 +122,14 @@ def test_the_first_request_of_an_api_imports_its_messages() -> None:
         assert found == {f"{MESSAGES}{api.key.module}"}
 
 
+def test_a_fetch_needs_no_group() -> None:
+    """The first Fetch of a new broker imports no machine of consumer groups."""
+    [loaded] = printed(
+        "import json, sys, tailrace.handlers.repeated_fetch; print(json.dumps(sorted(sys.modules)))"
+    )
+    assert not [name for name in loaded if name.endswith(("groups.machine", "offset_commit"))]
+
+
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.key.title)
 def test_every_served_api_has_a_handler(api: Api) -> None:
     """The handler takes the services, the header and the request, under the API's name."""
