@@ -26,9 +26,9 @@ from tailrace.broker.cleaning import clean_regularly
 from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, LogServices
 from tailrace.broker.listeners import Listener
-from tailrace.broker.port_security import port_security
 from tailrace.broker.quorum import Quorum
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
+from tailrace.broker.security import NodeSecurity
 from tailrace.broker.wiring import find_handlers, find_repeats
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
@@ -119,6 +119,7 @@ class RunningBroker:
         *,
         config: BrokerConfig,
         runtime: Runtime,
+        security: NodeSecurity,
         cluster_id: str,
         logs: LogManager,
         quorum: Quorum,
@@ -231,8 +232,7 @@ class RunningBroker:
             authorizer=config.authorizer(lambda: quorum.cluster.metadata.acls, runtime.clock),
         )
         self._services = services
-        self._security = {each.name: port_security(config, each) for each in config.listeners}
-        self._server = self._server_of(services, wrap_dispatch)
+        self._server = self._server_of(services, security, wrap_dispatch)
         self._schedules = {
             directory.path: Schedule(self._housekeeping(directory).jobs(config))
             for directory in logs.directories
@@ -432,7 +432,10 @@ class RunningBroker:
             self.logs.close()
 
     def _server_of(
-        self, services: Services, wrap_dispatch: Callable[[Dispatch], Dispatch] | None
+        self,
+        services: Services,
+        security: NodeSecurity,
+        wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
     ) -> Server:
         config = self.config
         dispatcher = Dispatcher(find_handlers(services), self._runtime.threads, quotas=self.quotas)
@@ -450,7 +453,7 @@ class RunningBroker:
         return Server(
             self._runtime.network,
             [
-                Port(each.name, each.host, each.port, answers(each.name), self._security[each.name])
+                Port(each.name, each.host, each.port, answers(each.name), security.port_of(each))
                 for each in config.listeners
             ],
             read_from_device=services.device_reads.first_bytes,

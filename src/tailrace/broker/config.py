@@ -469,8 +469,10 @@ class BrokerConfig:
     """The name of the listener by which other brokers reach this one."""
     controller_listener: Listener | None
     """The listener of the node's controller; None where it is none."""
+    controllers_listener: str
+    """The name of the listener by which controllers are reached; empty without any."""
     listener_tls: Mapping[str, ListenerTlsConfig]
-    """The settings of encrypted listeners, by name."""
+    """The settings of encrypted listeners, by name: of this node, and that of controllers."""
     connection_limits: ConnectionLimits
     control: ControlConfig
     topic_defaults: TopicDefaults
@@ -496,6 +498,17 @@ class BrokerConfig:
         return self.is_broker and (
             "controller" not in self.process_roles or self.controller_listener is not None
         )
+
+    @property
+    def peer_listeners(self) -> tuple[str, ...]:
+        """Names of the listeners of other nodes to which this one connects, as a broker."""
+        if not self.has_controllers:
+            return ()
+        return tuple(dict.fromkeys((self.inter_broker_listener, self.controllers_listener)))
+
+    def protocol_number(self, listener: str) -> int:
+        """Kafka's number of the security protocol of one of `listeners`."""
+        return next(each.protocol_number for each in self.listeners if each.name == listener)
 
     @property
     def is_broker(self) -> bool:
@@ -608,7 +621,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         own["node_id"] = own["broker_id"]
     elif "broker.id" not in given:
         own["broker_id"] = own["node_id"]
-    listeners, inter_broker, controller_listener = plan_listeners(
+    listeners, inter_broker, controller_listener, to_controllers = plan_listeners(
         ListenerConfig(**field_values(ListenerConfig, values)),
         given,
         roles=own["process_roles"],
@@ -616,7 +629,8 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     )
     # Those of listeners that there are not are Kafka's to ignore, too.
     own_names = set(limit_names(listeners))
-    encrypted = [each for each in (*listeners, controller_listener) if each and each.is_encrypted]
+    known = {each.name: each for each in (*listeners, controller_listener, to_controllers) if each}
+    encrypted = [each for each in known.values() if each.is_encrypted]
     for each in encrypted:
         own_names |= {f"{each.prefix}{of_tls.name}" for of_tls in LISTENER_TLS_SETTINGS}
     for name in own_names & ignored.keys():
@@ -636,6 +650,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         listeners=listeners,
         inter_broker_listener=inter_broker,
         controller_listener=controller_listener,
+        controllers_listener="" if to_controllers is None else to_controllers.name,
         listener_tls={
             each.name: listener_tls_config(each.own_settings(given), faults=faults)
             for each in encrypted
@@ -719,12 +734,6 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
         )
     yield from quorum_faults(config)
     yield from _cordon_faults(config)
-    if config.has_controllers:
-        for each in config.listeners:
-            if each.is_encrypted and each.name == config.inter_broker_listener:
-                yield f"listeners: brokers reach each other by {each.name}, which must be PLAINTEXT"
-    if config.controller_listener is not None and config.controller_listener.is_encrypted:
-        yield f"listeners: {config.controller_listener.name} is of the controller, and PLAINTEXT"
     map_bytes_max, thread_count = config.cleaner_map_bytes_max, config.cleaner_thread_count
     if map_bytes_max < thread_count * MAP_BYTES_MIN:
         yield (

@@ -28,6 +28,7 @@ from tailrace.broker.peers import Peers
 from tailrace.client.config import ClientConfig
 from tailrace.client.fetch_session import FetchSession, SessionRequest, Wanted
 from tailrace.client.nodes import Node
+from tailrace.client.security import Security
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import TailraceError
 from tailrace.model import LeaderEpoch, Offset, SpecialTimestamp, TopicPartition
@@ -164,6 +165,7 @@ class _Shared(NamedTuple):
     """Settings and services that the fetchers of all leaders share."""
 
     client: ClientConfig
+    security: Security | None
     config: FollowingConfig
     runtime: Runtime
     logs: LogManager
@@ -192,8 +194,9 @@ class Following:
         broker_epoch: Callable[[], int],
         is_durable: bool,
         quota: ReplicationQuota,
+        security: Security | None = None,
     ) -> None:
-        """Fetch nothing yet; `client` has the login for other brokers.
+        """Fetch nothing yet; `security` has encryption and login of connections to other brokers.
 
         With `is_durable` a leader hears of records when they are on the device
         (`tailrace.durability`). `quota` is the rate of throttled replicas.
@@ -205,8 +208,8 @@ class Following:
         )
         self._totals = _Totals()
         self._shared = _Shared(
-            client, config, runtime, logs, flushes, cleaner, node_id, broker_epoch, is_durable,
-            quota, self._totals,
+            client, security, config, runtime, logs, flushes, cleaner, node_id, broker_epoch,
+            is_durable, quota, self._totals,
         )  # fmt: skip
         self._fetchers: dict[int, _Fetcher] = {}
         self._fetcher_of: dict[TopicPartition, _Fetcher] = {}
@@ -377,7 +380,7 @@ class _Fetcher:
     async def run(self) -> None:
         """Fetch until there is no partition left."""
         # A connection of its own: a Fetch that waits for records holds up what comes after it.
-        peers = Peers(self._shared.client, self._shared.runtime)
+        peers = Peers(self._shared.client, self._shared.runtime, security=self._shared.security)
         try:
             while self.partitions or self._cuts.are_waiting:
                 if not await self._step_safely(peers):

@@ -95,6 +95,11 @@ class Listener(NamedTuple):
     """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
 
     @property
+    def protocol_number(self) -> int:
+        """Kafka's number of its security protocol."""
+        return _PROTOCOLS.index(self.protocol)
+
+    @property
     def is_encrypted(self) -> bool:
         """Whether its connections are encrypted."""
         return self.protocol.endswith("SSL")
@@ -131,6 +136,8 @@ class Listeners(NamedTuple):
     """Name of the one for other brokers."""
     controller: Listener | None = None
     """The one of its controller."""
+    to_controllers: Listener | None = None
+    """The one by which controllers are reached, which may be of other nodes alone."""
 
 
 def plan_listeners(
@@ -176,7 +183,12 @@ def plan_listeners(
         )
         for each in own
     )
-    return Listeners(found, _inter_broker(config, found, given=given, faults=faults), controller)
+    to_controllers = controller
+    if "controller" not in roles:
+        name = controllers[0]
+        to_controllers = Listener(name, "", 0, protocol=_protocol_of(name, protocols))
+    inter_broker = _inter_broker(config, found, given=given, faults=faults)
+    return Listeners(found, inter_broker, controller, to_controllers)
 
 
 def has_controller_listener(texts: Mapping[str, str]) -> bool:
@@ -366,12 +378,11 @@ def _controller_faults(
                     f"{name} is; add {name}:PLAINTEXT"
                 )
     # Only the first is used, as in Kafka.
-    first = controllers[0]
-    protocol = _protocol_of(first, protocols)
-    if protocol != PLAINTEXT:
+    protocol = _protocol_of(controllers[0], protocols)
+    if protocol.startswith("SASL"):
         yield (
-            f"controller.listener.names: {first} is {protocol}; this broker reaches controllers by "
-            "PLAINTEXT only"
+            f"controller.listener.names: {controllers[0]} is {protocol}; this broker reaches "
+            "controllers by PLAINTEXT or SSL only"
         )
     for each in _parse("listeners", config.listeners, unnamed=PLAINTEXT, faults=[]):
         if each.name in controllers:

@@ -15,6 +15,7 @@ from tailrace.client.config import ClientConfig
 from tailrace.client.drive.loop import LoopDriver
 from tailrace.client.nodes import Node
 from tailrace.client.routes import Routes
+from tailrace.client.security import Security
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Message
 from tailrace.runtime.system import Runtime
@@ -32,7 +33,9 @@ class Peers:
     connection: Kafka's fetchers and channels begin again then, too.
     """
 
-    def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
+    def __init__(
+        self, config: ClientConfig, runtime: Runtime, *, security: Security | None = None
+    ) -> None:
         self._driver = LoopDriver()
         self._engine = ClusterEngine(
             config,
@@ -44,6 +47,7 @@ class Peers:
             # Most owners have one connection, as a follower that fetches.
             readable=self._driver.turn,
             version_limits=_NO_LIMITS,
+            security=security,
             # A broker has no list of others to begin with: each request names its node.
             routes=Routes([]),
         )

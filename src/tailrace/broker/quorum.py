@@ -169,7 +169,8 @@ class OwnQuorum:
     def started(self, broker: "RunningBroker") -> None:
         # Beside serving: clients need no registration, and a slow device would hold up the start.
         endpoints = broker.endpoints()
-        registering = self._runtime.threads.run(lambda: self._register(endpoints))
+        protocols = {each: broker.config.protocol_number(each) for each in endpoints}
+        registering = self._runtime.threads.run(lambda: self._register(endpoints, protocols))
         self._registering = asyncio.ensure_future(registering)
         self._task = asyncio.ensure_future(self._keep_metadata(self._registering))
 
@@ -217,14 +218,14 @@ class OwnQuorum:
     def abandon(self) -> None:
         self._controller.log.abandon()
 
-    def _register(self, endpoints: Mapping[str, Endpoint]) -> None:
+    def _register(self, endpoints: Mapping[str, Endpoint], protocols: Mapping[str, int]) -> None:
         files, now_ms = self._runtime.files, self._runtime.clock.now_ms()
         for each in locked_directories(self._logs):
             if not files.exists(f"{each.path}/{bootstrap.FILE}"):
                 image = bootstrap.new_image()
                 bootstrap.write_bootstrap_file(files, each.path, image, now_ms=now_ms)
         # After the port is open: with port 0 the address is not known before.
-        self._controller.register(endpoints)
+        self._controller.register(endpoints, protocols)
         for each in self._logs.directories:
             each.directory.broker_epoch = self._controller.broker_epoch
 

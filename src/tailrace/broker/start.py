@@ -16,6 +16,7 @@ from tailrace.broker.changing import usable_changes
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.loading import Loading
 from tailrace.broker.quorum import OwnQuorum
+from tailrace.broker.security import NodeSecurity
 from tailrace.broker.state import StartingState, check_home
 from tailrace.cluster.changes import TopicChanges
 from tailrace.errors import DirectoryError, FatalError
@@ -62,6 +63,7 @@ async def start_broker(
         StartAbandonedError: `asked_to_stop` was set in that time.
         DirectoryError, StorageError: the directories cannot be used; see `open_log_directories`.
         ListenError: the address cannot be used; the directories are released.
+        ConfigError: a certificate, or another file of TLS, is not usable.
     """
     if config.ignored:
         logger.warning(
@@ -71,21 +73,27 @@ async def start_broker(
         )
     # Process-wide, since codecs are: a batch of 10 KB can hold gigabytes.
     limit_decompression(config.decompressed_bytes_max)
+    security = NodeSecurity(config)
     if config.has_controllers:
         broker = await _start_in_cluster(
             config,
             runtime,
+            security,
             wrap_dispatch=wrap_dispatch,
             asked_to_stop=asked_to_stop or asyncio.Event(),
         )
     else:
-        broker = await _start_alone(config, runtime, wrap_dispatch=wrap_dispatch)
+        broker = await _start_alone(config, runtime, security, wrap_dispatch=wrap_dispatch)
     logger.info("broker_started node=%d listen=%s", config.node_id, broker.addresses)
     return broker
 
 
 async def _start_alone(
-    config: BrokerConfig, runtime: Runtime, *, wrap_dispatch: Callable[[Dispatch], Dispatch] | None
+    config: BrokerConfig,
+    runtime: Runtime,
+    security: NodeSecurity,
+    *,
+    wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
 ) -> RunningBroker:
     """Start a broker that is the only node."""
     cluster_id, logs = _open_directories(config, runtime)
@@ -116,6 +124,7 @@ async def _start_alone(
         broker = RunningBroker(
             config=config,
             runtime=runtime,
+            security=security,
             cluster_id=cluster_id,
             logs=logs,
             quorum=OwnQuorum(controller, logs, runtime, changes=changes, replicas=replicas),
@@ -136,6 +145,7 @@ async def _start_alone(
 async def _start_in_cluster(
     config: BrokerConfig,
     runtime: Runtime,
+    security: NodeSecurity,
     *,
     wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
     asked_to_stop: asyncio.Event,
@@ -154,20 +164,23 @@ async def _start_in_cluster(
     cluster_id = known_cluster_id(runtime.files, paths)
     # The cluster of a controller in this process begins with its directory.
     if cluster_id is None and not is_controller:
-        cluster_id = await _wait_unless(asked_to_stop, ask_cluster_id(config, runtime))
+        cluster_id = await _wait_unless(asked_to_stop, ask_cluster_id(config, runtime, security))
     cluster_id, logs = _open_directories(config, runtime, cluster_id=cluster_id)
     membership, broker = None, None
     try:
         if is_controller:
-            node = await _start_controller(config, runtime, logs)
-            membership = Membership.beside(node, config, runtime, logs=logs)
+            node = await _start_controller(config, runtime, security, logs=logs)
+            membership = Membership.beside(node, config, runtime, security=security, logs=logs)
         else:
-            membership = Membership.open(config, runtime, cluster_id=cluster_id, logs=logs)
+            membership = Membership.open(
+                config, runtime, security, cluster_id=cluster_id, logs=logs
+            )
         replicas = membership.replicas
         logs.on_failure = replicas.directory_failed
         broker = RunningBroker(
             config=config,
             runtime=runtime,
+            security=security,
             cluster_id=cluster_id,
             logs=logs,
             quorum=membership,
@@ -210,13 +223,15 @@ async def _start_in_cluster(
 
 
 async def _start_controller(
-    config: BrokerConfig, runtime: Runtime, logs: LogManager
+    config: BrokerConfig, runtime: Runtime, security: NodeSecurity, *, logs: LogManager
 ) -> "ControllerNode":
     """The controller of the node, which leads; before its broker registers with it."""
     from tailrace.broker.controller.node import ControllerNode
 
     home = logs.metadata_home
-    node = ControllerNode(config, runtime, directory=home.directory, removals=home.removals)
+    node = ControllerNode(
+        config, runtime, security, directory=home.directory, removals=home.removals
+    )
     try:
         node.open()
         await node.start(has_partitions=lambda: any(each.find_partitions() for each in logs.online))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tailrace.client.nodes.oauth import TokenFunction
     from tailrace.client.nodes.sasl import Login
+    from tailrace.security.listener_tls import OutgoingTls
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 TOKEN_FUNCTION: Final = "sasl.oauth.token"  # noqa: S105 - the name of a setting
@@ -31,8 +32,8 @@ SAME: Final = {
 class Security(NamedTuple):
     """Encryption and login of connections, ready for use."""
 
-    tls: "ssl.SSLContext | None" = None
-    """None for plain connections."""
+    tls: "ssl.SSLContext | OutgoingTls | None" = None
+    """Begins encryption; None for plain connections."""
     login: "Login | None" = None
     """None for connections without a login by SASL."""
 

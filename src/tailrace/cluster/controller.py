@@ -345,8 +345,14 @@ class Controller(ClusterState):
         """Have the first change save what a new log begins with, which is served already."""
         self._first = records
 
-    def register(self, endpoints: Mapping[str, Endpoint]) -> None:
+    def register(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        protocols: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         """Say in the log where this broker listens, by listener, and that it serves.
+
+        `protocols` are Kafka's numbers of their security protocols; PLAINTEXT without one.
 
         Raises:
             StorageError: the state could not be saved.
@@ -364,6 +370,7 @@ class Controller(ClusterState):
                     self.log.image,
                     self._node,
                     endpoints,
+                    protocols=protocols,
                     incarnation=self.new_id(),
                     epoch=epoch,
                 )

@@ -230,12 +230,13 @@ def registration_records(
     node: Node,
     endpoints: Mapping[str, Endpoint],
     *,
+    protocols: Mapping[str, int],
     incarnation: uuid.UUID,
     epoch: int,
 ) -> Iterator[RecordToWrite]:
     """The registration of this broker, and that it serves; `epoch` is the offset of the first.
 
-    `endpoints` are its addresses by listener.
+    `endpoints` are its addresses by listener, and `protocols` the numbers of their protocols.
     """
     from tailrace.protocol.metadata_records import (
         BrokerEndpoint,
@@ -259,7 +260,12 @@ def registration_records(
             incarnation_id=incarnation,
             broker_epoch=epoch,
             end_points=tuple(
-                BrokerEndpoint(name=name, host=each.host, port=each.port, security_protocol=0)
+                BrokerEndpoint(
+                    name=name,
+                    host=each.host,
+                    port=each.port,
+                    security_protocol=protocols.get(name, 0),
+                )
                 for name, each in endpoints.items()
             ),
             features=features,

@@ -11,6 +11,7 @@ from typing import Final
 
 from tailrace.config import field_values, parse_settings, setting, settings_of
 from tailrace.config.settings import settings_together
+from tailrace.security.principal_rules import PrincipalRules
 from tailrace.security.tls_config import TLS_SETTINGS, TlsConfig
 from tailrace.values import dataclass
 
@@ -55,6 +56,10 @@ def listener_tls_config(texts: Mapping[str, str], *, faults: list[str]) -> Liste
     names = {each.name for each in LISTENER_TLS_SETTINGS}
     given = {name: text for name, text in texts.items() if name in names}
     values = parse_settings(LISTENER_TLS_SETTINGS, given, faults=faults)
+    try:
+        PrincipalRules(str(values["ssl.principal.mapping.rules"]))
+    except ValueError as error:
+        faults.append(f"ssl.principal.mapping.rules: {error}")
     return ListenerTlsConfig(
         **field_values(ListenerTlsConfig, values), tls=TlsConfig(**field_values(TlsConfig, values))
     )

@@ -3,6 +3,7 @@
 Not here: the sockets (`accepted`), and where the settings come from (`listener_config`).
 """
 
+import contextlib
 import ssl
 from typing import Final
 
@@ -12,13 +13,34 @@ from tailrace.security.certificates import read_certificate
 from tailrace.security.errors import TlsError
 from tailrace.security.listener_config import ListenerTlsConfig
 from tailrace.security.principal_rules import PrincipalRules
-from tailrace.security.tls_context import server_context
+from tailrace.security.tls_config import TlsConfig
+from tailrace.security.tls_context import server_context, tls_context
+from tailrace.values import replace
 
 _VERIFY: Final = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
+
+
+class OutgoingTls:
+    """The client's side: connections of this node to a listener of other nodes."""
+
+    def __init__(self, name: str, config: ListenerTlsConfig) -> None:
+        """Read the files of the settings.
+
+        Raises:
+            ConfigError: as `ListenerTls`.
+        """
+        self._name = name
+        self._context = _client_context(name, config.tls)
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *, server_hostname: str
+    ) -> ssl.SSLObject:
+        """Begin a connection, with the certificate and the authorities of this moment."""
+        return self._context.wrap_bio(incoming, outgoing, server_hostname=server_hostname)
 
 
 class ListenerTls:
@@ -32,20 +54,9 @@ class ListenerTls:
                 contradict each other; all of them, with the listener's name.
         """
         self._name = name
-        self.context, self._rules = self._opened(config)
-        """`context` is for new connections; open ones keep theirs."""
-
-    def _opened(self, config: ListenerTlsConfig) -> tuple[ssl.SSLContext, PrincipalRules]:
-        faults: list[str] = []
-        context = server_context(config.tls, verify_mode=_VERIFY[config.client_auth], faults=faults)
-        rules = PrincipalRules("")
-        try:
-            rules = PrincipalRules(config.principal_mapping_rules)
-        except ValueError as error:
-            faults.append(f"ssl.principal.mapping.rules: {error}")
-        if faults:
-            raise ConfigError([f"listener {self._name}: {each}" for each in faults])
-        return context, rules
+        self.context = _server_context(name, config)
+        """For new connections; open ones keep theirs."""
+        self._rules = PrincipalRules(config.principal_mapping_rules)
 
     def principal_of(self, tls: ssl.SSLObject) -> Principal:
         """The principal of a client after its handshake; anonymous without a certificate.
@@ -64,3 +75,62 @@ class ListenerTls:
         if name is None:
             raise TlsError(f"no rule of ssl.principal.mapping.rules applies to {subject[:200]}")
         return Principal("User", name)
+
+
+def check_together(name: str, *configs: ListenerTlsConfig) -> None:
+    """Check that nodes with these settings can reach each other, which may differ for a while.
+
+    Names of hosts are left out, as in Kafka (`SslFactory.SslEngineValidator`): other nodes have
+    others.
+
+    Raises:
+        ConfigError: a node could not reach another one.
+    """
+    servers = [_server_context(name, each) for each in configs]
+    clients = [
+        _client_context(name, replace(each.tls, ssl_endpoint_identification_algorithm=""))
+        for each in configs
+    ]
+    for server in servers:
+        for client in clients:
+            try:
+                _shake(server, client)
+            except ssl.SSLError as error:
+                fault = (
+                    f"listener {name}: nodes with these settings cannot reach each other by it: "
+                    f"{error.reason or error}; the truststore has to trust the keystore's "
+                    "certificate"
+                )
+                raise ConfigError([fault]) from None
+
+
+def _shake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    """A handshake in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    # The client speaks three times at most: its hello, another one, and the end.
+    for _ in range(4):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    # What a server says after its handshake, such as that it refuses the certificate.
+    with contextlib.suppress(ssl.SSLWantReadError):
+        ends[0].read(1)
+
+
+def _server_context(name: str, config: ListenerTlsConfig) -> ssl.SSLContext:
+    faults: list[str] = []
+    context = server_context(config.tls, verify_mode=_VERIFY[config.client_auth], faults=faults)
+    if faults:
+        raise ConfigError([f"listener {name}: {each}" for each in faults])
+    return context
+
+
+def _client_context(name: str, config: TlsConfig) -> ssl.SSLContext:
+    try:
+        return tls_context(config)
+    except ConfigError as error:
+        raise ConfigError([f"listener {name}: {each}" for each in error.faults]) from None

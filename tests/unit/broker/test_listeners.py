@@ -201,8 +201,8 @@ def test_what_cannot_be_done_is_one_sentence(changes: dict[str, str], told: str)
         ({"controller.listener.names": ""}, "it has the name of the controllers' listener"),
         ({"controller.listener.names": "C"}, "does not say what C is; add C:PLAINTEXT"),
         (
-            {"controller.listener.names": "SAFE"},
-            "SAFE is SSL; this broker reaches controllers by PLAINTEXT only",
+            {"controller.listener.names": "LOGIN"},
+            "LOGIN is SASL_SSL; this broker reaches controllers by PLAINTEXT or SSL only",
         ),
         ({"inter.broker.listener.name": "CONTROLLER"}, "CONTROLLER is none of the advertised"),
     ],

@@ -42,6 +42,7 @@ from tailrace.broker.controller.log_answers import (
 )
 from tailrace.broker.controller.log_lines import log_changes
 from tailrace.broker.controller.log_writer import LogWriter, NotWrittenError
+from tailrace.broker.security import NodeSecurity
 from tailrace.cluster.bootstrap import first_image
 from tailrace.cluster.control.brokers import fence_records, fence_stale
 from tailrace.cluster.control.leaders import balance_leaders, elect_unclean
@@ -178,6 +179,7 @@ class ControllerNode:
         self,
         config: BrokerConfig,
         runtime: Runtime,
+        security: NodeSecurity,
         *,
         directory: LogDirectory,
         removals: Removals,
@@ -222,6 +224,7 @@ class ControllerNode:
                     self._listener.host,
                     self._listener.port,
                     RequestAnswers(dispatcher.dispatch),
+                    security.port_of(self._listener),
                 )
             ],
             read_from_device=DeviceReads(runtime.threads).first_bytes,
@@ -330,6 +333,9 @@ class ControllerNode:
     @property
     def local_address(self) -> tuple[str, int]:
         """Host and port by which a broker in this process reaches it; from `open` on."""
+        # A certificate names the host that is advertised.
+        if self._listener.is_encrypted:
+            return self.address
         host, port = self._server.address_of(self._listener.name)
         return ("::1" if ":" in host else "127.0.0.1") if host in _WILDCARDS else host, port
 

@@ -5,6 +5,7 @@ import logging
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.controller.node import ControllerNode, ControllerStatistics
+from tailrace.broker.security import NodeSecurity
 from tailrace.runtime.system import Runtime
 from tailrace.storage.directories import LogDirectory, open_log_directories
 from tailrace.storage.folder import Removals
@@ -81,12 +82,14 @@ async def start_controller(config: BrokerConfig, runtime: Runtime) -> RunningCon
     Raises:
         DirectoryError: the directory cannot be used, or its state is not one to continue with.
         ListenError: the address cannot be used; the directory is released.
+        ConfigError: a certificate, or another file of TLS, is not usable.
     """
     if config.ignored:
         logger.warning(
             "settings_ignored names=%s reason=a controller does not do what they ask for",
             ",".join(config.ignored),
         )
+    security = NodeSecurity(config)
     # Only that of the metadata log: a controller has no other logs (Kafka's takes all of them).
     opened = open_log_directories(
         runtime.files,
@@ -95,7 +98,9 @@ async def start_controller(config: BrokerConfig, runtime: Runtime) -> RunningCon
         chance=runtime.chance,
     )
     [directory] = opened.usable
-    node = ControllerNode(config, runtime, directory=directory, removals=Removals(runtime.files))
+    node = ControllerNode(
+        config, runtime, security, directory=directory, removals=Removals(runtime.files)
+    )
     try:
         node.open()
         directory.take_mark()

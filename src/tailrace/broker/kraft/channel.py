@@ -29,6 +29,7 @@ from tailrace.client.errors import (
     error_words,
 )
 from tailrace.client.nodes import Backoff, Node
+from tailrace.client.security import Security
 from tailrace.errors import FatalError, RetriableError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
@@ -160,10 +161,20 @@ class ControllerChannel:
     Requests of one channel are answered in their order while the connection lasts.
     """
 
-    def __init__(self, controllers: Controllers, config: ClientConfig, runtime: Runtime) -> None:
-        """`config` gives the client id, the time limit of one attempt, TLS and login."""
+    def __init__(
+        self,
+        controllers: Controllers,
+        config: ClientConfig,
+        runtime: Runtime,
+        *,
+        security: Security | None = None,
+    ) -> None:
+        """`config` gives the client id, the time limit of one attempt, TLS and login.
+
+        `security` is as of `Peers`.
+        """
         self._controllers = controllers
-        self._peers = Peers(config, runtime)
+        self._peers = Peers(config, runtime, security=security)
         self._pauses = Backoff(_PAUSE_MS, _PAUSE_MAX_MS, runtime.chance)
 
     async def ask(

@@ -40,6 +40,7 @@ from tailrace.broker.kraft.producer_ids import ProducerIds
 from tailrace.broker.kraft.replica_changes import assigned_replicas
 from tailrace.broker.kraft.topic_creation import TopicCreation
 from tailrace.broker.peers import Peers
+from tailrace.broker.security import NodeSecurity
 from tailrace.broker.transaction_peers import TransactionPeers
 from tailrace.client.config import ClientConfig
 from tailrace.client.errors import error_words
@@ -80,8 +81,6 @@ logger = logging.getLogger(__name__)
 
 OF_CONTROLLERS: Final = 2
 """The type of a DescribeCluster that controllers answer (KIP-919)."""
-PLAINTEXT: Final = 0
-"""Kafka's number of the security protocol."""
 CREATION_TIMEOUT_MS: Final = 30_000
 """Longest wait for a topic that a client misses, as Kafka's `request.timeout.ms`."""
 
@@ -96,6 +95,7 @@ class Membership:
         *,
         cluster_id: str,
         logs: LogManager,
+        security: NodeSecurity,
         controllers: Sequence[Node],
         source: Callable[[Publish], MetadataSource],
         controller_node: "ControllerNode | None" = None,
@@ -126,18 +126,21 @@ class Membership:
         self._cluster_id = cluster_id
         self._logs = logs
         self._client = ClientConfig(client_id=f"broker-{config.node_id}")
+        self._to_brokers = security.outgoing_to(config.inter_broker_listener)
+        to_controllers = security.outgoing_to(config.controllers_listener)
         self._controllers = Controllers(controllers)
         self._metadata.on_leader = self._controllers.tell
         self._channels = [
-            ControllerChannel(self._controllers, self._client, runtime) for _ in range(4)
+            ControllerChannel(self._controllers, self._client, runtime, security=to_controllers)
+            for _ in range(4)
         ]
         # A heartbeat must not wait for a request that takes long, nor a change of the ISR.
         self._beats, self._isr_channel, self._channel, forwards = self._channels
         self._forwarding = Forwarding(self._controllers, forwards, runtime.threads)
         self.transaction_peers: TransactionPeers | None = TransactionPeers(
             self.cluster,
-            to_leaders=Peers(self._client, runtime),
-            to_coordinators=Peers(self._client, runtime),
+            to_leaders=Peers(self._client, runtime, security=self._to_brokers),
+            to_coordinators=Peers(self._client, runtime, security=self._to_brokers),
         )
         self._producer_ids = ProducerIds(
             self._channel, broker_id=config.node_id, broker_epoch=self._broker_epoch
@@ -174,7 +177,13 @@ class Membership:
 
     @classmethod
     def open(
-        cls, config: BrokerConfig, runtime: Runtime, *, cluster_id: str, logs: LogManager
+        cls,
+        config: BrokerConfig,
+        runtime: Runtime,
+        security: NodeSecurity,
+        *,
+        cluster_id: str,
+        logs: LogManager,
     ) -> Self:
         """Open the metadata log of controllers on other nodes, to be followed from `join` on.
 
@@ -200,7 +209,11 @@ class Membership:
         fetch = partial(
             MetadataFetch,
             log,
-            Peers(ClientConfig(client_id=f"raft-client-{config.node_id}"), runtime),
+            Peers(
+                ClientConfig(client_id=f"raft-client-{config.node_id}"),
+                runtime,
+                security=security.outgoing_to(config.controllers_listener),
+            ),
             runtime,
             config=config.metadata_fetch,
             observer=Observer(config.node_id, cluster_id, home.directory.directory_id),
@@ -211,13 +224,20 @@ class Membership:
             runtime,
             cluster_id=cluster_id,
             logs=logs,
+            security=security,
             controllers=controllers,
             source=lambda publish: fetch(publish=publish),
         )
 
     @classmethod
     def beside(
-        cls, node: "ControllerNode", config: BrokerConfig, runtime: Runtime, *, logs: LogManager
+        cls,
+        node: "ControllerNode",
+        config: BrokerConfig,
+        runtime: Runtime,
+        *,
+        security: NodeSecurity,
+        logs: LogManager,
     ) -> Self:
         """The membership in the cluster of a controller in this process, which has started.
 
@@ -231,6 +251,7 @@ class Membership:
             runtime,
             cluster_id=node.cluster_id,
             logs=logs,
+            security=security,
             controllers=[controller],
             source=lambda publish: OwnMetadata(node, controller, publish=publish),
             controller_node=node,
@@ -256,7 +277,12 @@ class Membership:
                 cluster_id=self._cluster_id,
                 incarnation=self.new_id(),
                 listeners=tuple(
-                    Listener(name=name, host=each.host, port=each.port, security_protocol=PLAINTEXT)
+                    Listener(
+                        name=name,
+                        host=each.host,
+                        port=each.port,
+                        security_protocol=config.protocol_number(name),
+                    )
                     # As in Kafka that of brokers comes first (`ListenerInfo.create`).
                     for name, each in sorted(
                         endpoints.items(), key=lambda each: each[0] != config.inter_broker_listener
@@ -300,6 +326,7 @@ class Membership:
             self._client,
             config.following,
             self._runtime,
+            security=self._to_brokers,
             logs=self._logs,
             flushes=broker.flushes,
             cleaner=broker.cleaner,
@@ -530,7 +557,7 @@ _STARTING_PAUSE_S: Final = 0.5
 """Pause before controllers that have just started are asked for the cluster's id again."""
 
 
-async def ask_cluster_id(config: BrokerConfig, runtime: Runtime) -> str:
+async def ask_cluster_id(config: BrokerConfig, runtime: Runtime, security: NodeSecurity) -> str:
     """The id of the cluster, as its controllers say: that of directories which have none yet.
 
     Raises:
@@ -539,7 +566,9 @@ async def ask_cluster_id(config: BrokerConfig, runtime: Runtime) -> str:
     """
     controllers = Controllers([Node(*each) for each in config.controllers])
     client = ClientConfig(client_id=f"broker-{config.node_id}")
-    channel = ControllerChannel(controllers, client, runtime)
+    channel = ControllerChannel(
+        controllers, client, runtime, security=security.outgoing_to(config.controllers_listener)
+    )
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.lifecycle.registration_timeout_ms / 1000
     try:

@@ -599,7 +599,7 @@ class ConnectionPool:
         # A refused login does not pass by itself, a lost connection does. Of a node that stays away
         # the first two say it: the connection that was lost, and why there is no other.
         level = logging.INFO if state.failures <= _FAILURES_SAID_MAX else logging.DEBUG
-        if isinstance(error, AuthenticationError):
+        if isinstance(error, AuthenticationError) and level != logging.DEBUG:
             level = logging.ERROR
         logger.log(level, "node_disconnected node=%s reason=%s", state.node, error)
 
