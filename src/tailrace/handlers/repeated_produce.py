@@ -221,7 +221,8 @@ class RepeatedProduce:
         quotas = services.quotas
         quota = quotas.find(QuotaKind.PRODUCE, known.user, known.client_id)
         # These answers have no throttle time: near the limit each request is counted alone.
-        if quota is not None and not quota.has_room(limit - start, quotas.now_ms):
+        quota_ms = 0 if quota is None else quotas.now_ms
+        if quota is not None and not quota.has_room(limit - start, quota_ms):
             return None
         # A reassignment may have added followers since, or one may have left the ISR.
         is_awaited = partition.leadership is not None and known.acks == Acks.ALL
@@ -269,7 +270,7 @@ class RepeatedProduce:
         if not partition.append_checked(batches, now_ms=now_ms):
             return None
         if quota is not None:
-            quota.record(position - start - count * SIZE_BYTES, quotas.now_ms)
+            quota.record(position - start - count * SIZE_BYTES, quota_ms)
         # A copy, since the buffers belong to all connections.
         answers = bytes(buffers.answers[:answers_size])
         awaited = partition.acknowledged(Offset(next_offset)) if is_awaited else None

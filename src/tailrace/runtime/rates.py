@@ -42,13 +42,14 @@ class _Sample:
 class WindowedSum:
     """The sum of the values of the last windows."""
 
-    __slots__ = ("_begin_ms", "_due_ms", "_samples", "_total", "_windows")
+    __slots__ = ("_begin_ms", "_due_ms", "_samples", "_windows", "total")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         # One more than the windows: the oldest may reach into them from before.
         self._samples: deque[_Sample] = deque(maxlen=windows.count + 1)
-        self._total = 0.0
+        self.total = 0.0
+        """The sum when it was last measured, and values since; at least the sum."""
         self._begin_ms = 0
         self._due_ms = 0
         """Before this time no window has to be emptied."""
@@ -62,7 +63,7 @@ class WindowedSum:
         newest = samples[-1]
         newest.value += value
         newest.last_ms = now_ms
-        self._total += value
+        self.total += value
 
     def measure(self, now_ms: int) -> tuple[float, int]:
         """The sum, and the milliseconds since the oldest window has begun."""
@@ -74,11 +75,11 @@ class WindowedSum:
                     # It begins now: a rest is no time over which later values are spread.
                     sample.begin_ms, sample.last_ms, sample.value = now_ms, now_ms, 0.0
             self._count()
-        return self._total, now_ms - self._begin_ms
+        return self.total, now_ms - self._begin_ms
 
     def _count(self) -> None:
         # Once for each window and not for each value, which most requests add.
-        self._total = sum(each.value for each in self._samples)
+        self.total = sum(each.value for each in self._samples)
         self._begin_ms = min(each.begin_ms for each in self._samples)
         self._due_ms = min(each.last_ms for each in self._samples) + self._windows.all_ms
 
@@ -89,10 +90,11 @@ class Rate:
     The time is at least that of all windows but one, so that the first values are no flood.
     """
 
-    __slots__ = ("_sum", "_windows")
+    __slots__ = ("_least_s", "_sum", "_windows")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
+        self._least_s = (windows.count - 1) * windows.size_ms / _SECOND_MS
         self._sum = WindowedSum(windows)
 
     def record(self, value: float, now_ms: int) -> None:
@@ -107,6 +109,13 @@ class Rate:
         total, window_ms = self._measure(now_ms)
         rate = total * _SECOND_MS / window_ms
         return java_round((rate - limit) / limit * window_ms) if rate > limit else 0
+
+    def has_room(self, value: float, limit: float, now_ms: int) -> bool:
+        """Whether the rate stays within the limit with this value, too."""
+        # At first without the time, which is never less, and with windows that may have ended: it
+        # is asked for each of the smallest requests.
+        fits = self._sum.total + value <= limit * self._least_s
+        return fits or value <= self.room(limit, now_ms)
 
     def room(self, limit: float, now_ms: int) -> float:
         """The largest value that leaves the rate at the limit; negative: it is above already."""

@@ -154,7 +154,7 @@ class QuotaCounter:
 
     def has_room(self, value: float, now_ms: int) -> bool:
         """Whether the limit is kept with this value, too."""
-        return self.rate.room(self.limit, now_ms) >= value
+        return self.rate.has_room(value, self.limit, now_ms)
 
     @property
     def most_at_once(self) -> float:
@@ -277,17 +277,23 @@ class ClientQuotas:
             )
             for kind in QuotaKind
         }
-        self._has_any = False
+        self._limited: dict[QuotaKind, _Counters] = {}
+        """The kinds of which there are quotas."""
+        self.has_any = False
+        """Whether there were quotas when one was last looked for."""
+        self.has_times = False
+        """Whether there were quotas of time then."""
         self._throttled: Counter[str] = Counter()
         self._logged_ms: int | None = None
         self._unlogged_count = 0
 
     def find(self, kind: QuotaKind, user: str, client_id: str | None) -> QuotaCounter | None:
         """The counter of a client; None: it has no quota of this kind."""
-        if not self.are_there:
-            return None
-        counters = self._counters[kind]
-        return counters.find(user, client_id or "", self.clock) if counters.limits else None
+        quotas = self._quotas_now()
+        if quotas is not self._taken:
+            self._take_over(quotas)
+        counters = self._limited.get(kind)
+        return None if counters is None else counters.find(user, client_id or "", self.clock)
 
     @property
     def are_there(self) -> bool:
@@ -295,7 +301,7 @@ class ClientQuotas:
         quotas = self._quotas_now()
         if quotas is not self._taken:
             self._take_over(quotas)
-        return self._has_any
+        return self.has_any
 
     @property
     def now_ms(self) -> int:
@@ -364,7 +370,9 @@ class ClientQuotas:
                     limits[key][names.get("user", ""), names.get("client-id", "")] = limit
         for kind, counters in self._counters.items():
             counters.replace_limits(limits[kind])
-        self._has_any = any(limits.values())
+        self._limited = {kind: each for kind, each in self._counters.items() if each.limits}
+        self.has_any = bool(self._limited)
+        self.has_times = QuotaKind.REQUEST_TIME in self._limited
         self._taken = quotas
 
 

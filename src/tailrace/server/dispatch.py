@@ -99,14 +99,15 @@ class ConnectionRepeats:
         quotas = self._quotas
         if self._header is None:
             return None
-        if quotas is None or not quotas.are_there:
+        # The first request that is looked up after a change learns of it, as all decoded ones are.
+        if quotas is None or not quotas.has_times:
             return self._take(received, start, limit, frame_bytes_max=frame_bytes_max)
         user = self._header.caller.principal.name
         of_time = quotas.find(QuotaKind.REQUEST_TIME, user, self._header.client_id)
         if of_time is None:
             return self._take(received, start, limit, frame_bytes_max=frame_bytes_max)
         # These answers have no throttle time, so a client that has exceeded its quota gets others.
-        if not of_time.has_room(0, quotas.now_ms):
+        if of_time.throttle_ms(quotas.now_ms):
             return None
         charge = Charge(quotas, of_time=of_time)
         taken = self._take(received, start, limit, frame_bytes_max=frame_bytes_max)

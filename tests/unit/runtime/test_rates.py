@@ -64,6 +64,26 @@ def test_sums_are_those_of_a_ring(windows: Windows, steps: list[tuple[int, int |
     assert made.measure(now_ms) == naive.measure(now_ms)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 3000)), max_size=40),
+    st.integers(1, 500),
+    st.integers(0, 4000),
+)
+def test_what_has_room_is_not_throttled(
+    values: list[tuple[int, int]], limit: int, asked: int
+) -> None:
+    """And what has none is, whenever it comes."""
+    rate, now_ms = Rate(WINDOWS), 0
+    for passed_ms, value in values:
+        now_ms += passed_ms
+        if rate.has_room(value, limit, now_ms):
+            rate.record(value, now_ms)
+            assert rate.per_second(now_ms) <= limit * (1 + 1e-9)
+    has_room = rate.has_room(asked, limit, now_ms)
+    rate.record(asked, now_ms)
+    assert has_room == (rate.per_second(now_ms) <= limit * (1 + 1e-9))
+
+
 def test_a_spike_is_throttled_by_what_it_exceeds() -> None:
     """6300 bytes in 10.5 s are 600 a second, a fifth above 500: a fifth of 10.5 s is 2100 ms."""
     rate, now_ms = Rate(WINDOWS), 0
