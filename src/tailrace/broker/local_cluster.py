@@ -10,6 +10,7 @@ as they are: the next start with the directory continues with its ports and reco
 Not here: brokers in one process, for tests (`tailrace.testing.TestCluster`).
 """
 
+import os
 import signal
 import socket
 import subprocess
@@ -249,8 +250,11 @@ def _address(config: Path) -> str:
 
 
 def _write(path: Path, settings: Mapping[str, str]) -> None:
-    if not path.exists():
-        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    if path.exists():
+        return
+    # There may be a password among them.
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write("".join(f"{name}={value}\n" for name, value in settings.items()))
 
 
 def _controller_settings(directory: Path, *, brokers: int, port: int) -> dict[str, str]:

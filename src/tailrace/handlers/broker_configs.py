@@ -161,7 +161,7 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
             value = values[0].text if values else None
             text = f"No effect here. {other.reason}"
             yield BrokerEntry(each, values, value, TYPES[other.kind], text, is_sensitive=is_secret)
-        elif each in settings.changeable:
+        elif each in settings.changeable and not _is_secret(services, each):
             text = "The limit of connections of one listener."
             yield BrokerEntry(each, values, values[0].text, TYPES["int"], text, is_read_only=False)
         elif each in THROTTLES:

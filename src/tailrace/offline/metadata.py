@@ -10,6 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
+from tailrace.config.settings import is_secret_name
 from tailrace.protocol.errors import MalformedRecordError, UnknownRecordError
 from tailrace.protocol.fields import Message, fields_in, tagged_fields_in
 from tailrace.protocol.metadata_log import VersionedRecord, decode_control, decode_data
@@ -22,16 +23,6 @@ Fields = dict[str, object]
 
 SECRET: Final = "(secret)"  # noqa: S105 - a placeholder
 """Shown in place of the value of a setting that is a password."""
-
-# Ends of the names of settings that Kafka keeps as passwords, also those of one listener.
-_SECRET_SETTINGS: Final = (
-    "password",
-    "sasl.jaas.config",
-    "ssl.keystore.key",
-    ".secret",
-    ".secret.key",
-    ".passphrase",
-)
 
 
 def decode_metadata_record(
@@ -66,7 +57,7 @@ def credential_fields(record: "UserScramCredentialRecord") -> Fields:
 
 def shown_setting(name: str, value: str | None) -> str | None:
     """The value of a setting, or `SECRET` for one that is a password."""
-    return SECRET if value is not None and name.endswith(_SECRET_SETTINGS) else value
+    return SECRET if value is not None and is_secret_name(name) else value
 
 
 def _fields(found: VersionedRecord) -> Fields:

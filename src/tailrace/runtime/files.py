@@ -221,8 +221,11 @@ class Files(Protocol):
         """Set the time of the last write."""
         ...
 
-    def make_directory(self, path: str) -> None:
-        """Create a directory and those above it; an existing one is no error."""
+    def make_directory(self, path: str, *, is_private: bool = False) -> None:
+        """Create a directory and those above it; an existing one is no error.
+
+        No other user can read what is in a private one, whatever the mode of the files.
+        """
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -422,9 +425,10 @@ class DiskFiles:
         """Set the time of the last write."""
         os.utime(path, ns=(modified_ms * 1_000_000,) * 2)
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, is_private: bool = False) -> None:
         """Create a directory and those above it."""
-        os.makedirs(path, exist_ok=True)
+        # The mode is that of the last one; those above keep to the mask of the process.
+        os.makedirs(path, 0o700 if is_private else 0o777, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         """Move atomically, over an existing file."""

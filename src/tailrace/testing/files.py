@@ -363,7 +363,7 @@ class MemoryFiles:
         self.count("set_modified_ms", posixpath.normpath(path))
         self._tree.file(path).modified_ms = modified_ms
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, is_private: bool = False) -> None:  # noqa: ARG002
         """Make a directory and those above it."""
         found = self._tree.find(path)
         if isinstance(found, _Directory):

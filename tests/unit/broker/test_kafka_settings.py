@@ -11,10 +11,15 @@ from typing import NamedTuple
 import pytest
 
 from tailrace.broker.config import BROKER_SETTINGS, broker_config
+from tailrace.client.admin.config import ADMIN_SETTINGS
+from tailrace.client.consumer.config import CONSUMER_SETTINGS
+from tailrace.client.producer.config import PRODUCER_SETTINGS
 from tailrace.config.foreign import FOREIGN_OF_GROUPS, base_name, foreign_reason, foreign_settings
+from tailrace.config.settings import is_secret_name
 from tailrace.coordinator.groups.settings import GROUP_CONFIGS
 from tailrace.errors import ConfigError
 from tailrace.handlers.broker_configs import THROTTLES
+from tailrace.schemas.config import REGISTRY_SETTINGS
 from tailrace.storage.config import SMALL_SEGMENT, TOPIC_SETTINGS
 
 FILE = Path(__file__).with_name("kafka_settings.tsv")
@@ -97,6 +102,17 @@ def test_passwords_of_kafka_are_secret_here() -> None:
             found = foreign_settings().get(each.name)
             is_hidden = found is not None and found.kind == "password"
             assert is_hidden or (ours is not None and ours.is_secret), each.name
+
+
+def test_what_looks_like_a_secret_is_one() -> None:
+    """No setting of a broker, of a client or of a registry is declared without `is_secret`."""
+    declared = [
+        *BROKER_SETTINGS, *PRODUCER_SETTINGS, *CONSUMER_SETTINGS, *ADMIN_SETTINGS,
+        *REGISTRY_SETTINGS,
+    ]  # fmt: skip
+    secret = {each.name for each in declared if each.is_secret}
+    assert {each.name for each in declared if is_secret_name(each.name)} <= secret
+    assert {"basic.auth.user.info", "sasl.oauth.token", "sasl.password"} <= secret
 
 
 @pytest.mark.parametrize(

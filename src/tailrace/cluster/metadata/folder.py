@@ -135,7 +135,8 @@ class MetadataFolder(NamedTuple):
         """
         files, path = self.files, self.path
         if not files.is_directory(path):
-            files.make_directory(path)
+            # Records have passwords of settings, and what is needed to guess those of users.
+            files.make_directory(path, is_private=True)
             files.sync_directory(self.directory)
         # Before any record: Kafka sets aside a folder that does not say whose it is.
         if not memory.has_topic_id:
