@@ -43,7 +43,12 @@ PARTITION_COUNT = 4
 MEMBER_COUNT = 2
 RECORD_COUNT = 2_000
 BUILD_SECONDS_MAX = 600
-RUN_SECONDS_MAX = 120
+RUN_SECONDS_MAX = 240
+SHARED_SECONDS_MAX = 90
+"""Until a group has its members. The first one of a broker waits until its topic is created and
+loaded, for 30 s on a machine with a load of 17."""
+PATIENCE_SECONDS = "120"
+"""For how long these members wait for the first record."""
 LATER_SECONDS = "8"
 """Patience of a member that should read nothing; it joins in a fraction of that."""
 
@@ -99,7 +104,7 @@ def _check_client(report: Report, client: OtherClient, servers: str, *, prefix: 
     group = f"{prefix}-shared"
     with ThreadPoolExecutor(MEMBER_COUNT) as members:
         told = [
-            members.submit(_run, client, "consume", servers, source, group, "60")
+            members.submit(_run, client, "consume", servers, source, group, PATIENCE_SECONDS)
             for _ in range(MEMBER_COUNT)
         ]
         _wait_until_shared(servers, group)
@@ -142,17 +147,18 @@ def _wait_until_shared(servers: str, group: str) -> None:
         FatalError: that takes too long.
     """
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    deadline = time.monotonic() + clients.WAIT_SECONDS
+    deadline = time.monotonic() + SHARED_SECONDS_MAX
     while True:
+        refusal = ""
         try:
             found = admin.describe_consumer_groups([group])[group].result()
             shares = [each.assignment.topic_partitions for each in found.members]
-        except KafkaException:
-            shares = []
+        except KafkaException as error:
+            shares, refusal = [], f": {error}"
         if len(shares) == MEMBER_COUNT and all(shares):
             return
         if time.monotonic() > deadline:
-            raise FatalError(f"{group}: its members have the partitions {shares}")
+            raise FatalError(f"{group}: its members have the partitions {shares}{refusal}")
         time.sleep(0.2)
 
 
