@@ -272,6 +272,8 @@ class _Request:
         self._connections = connections
         self._sent_count = 0
         """Brokers that have it and have not answered."""
+        self._lost: Reply | None = None
+        """The first broker that has not answered in time, or whose connection broke."""
         self._next_at = -inf
         """When one more broker is asked; infinite: none is left."""
         nodes = None if ask.node is None else [ask.node]
@@ -333,14 +335,16 @@ class _Request:
 
     def _done(self, node: Node, outcome: RequestOutcome) -> None:
         self._sent_count -= 1
-        # Another broker has answered before, or may still.
-        if self.reply is not None or (isinstance(outcome, DisconnectedError) and self._sent_count):
+        if self.reply is not None:
             return
         if isinstance(outcome, NodeError):
             failure = explained(outcome, node)
             # A request that cannot be encoded for this broker has not left.
             is_sent = not isinstance(failure, UnsupportedBrokerError)
-            self.reply = Reply(node, failure, is_sent=is_sent)
+            self._lost = self._lost or Reply(node, failure, is_sent=is_sent)
+            # Another broker may still answer.
+            if not (isinstance(outcome, DisconnectedError) and self._sent_count):
+                self.reply = self._lost
             return
         assert outcome is not None, "requests of an operation have answers"
         self.reply = Reply(node, outcome, is_sent=True)

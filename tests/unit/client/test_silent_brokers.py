@@ -147,3 +147,18 @@ def test_a_producer_learns_of_a_topic_while_a_broker_is_silent(seed: int) -> Non
             assert stage.now - began < 5
 
     play(main, nodes=3, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_client_begins_while_a_broker_is_silent(seed: int) -> None:
+    """Whichever broker of the list it connects to first, a record is there within seconds."""
+
+    async def main(stage: Stage) -> None:
+        silent = stage.cluster.nodes[1 + seed % 3]
+        silent.is_paused = True
+        stage.cluster.move(T0, 1 + (seed + 1) % 3)
+        async with stage.producer() as producer:
+            await stage.send(producer)[0]
+            assert stage.now < 5
+
+    play(main, nodes=3, seed=seed)

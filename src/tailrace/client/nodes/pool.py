@@ -190,7 +190,9 @@ class BrokerConnection:
         if not self.is_connected:
             return self.retry_at if self.retry_at > now else NEVER
         if self.connection is None or not self.connection.is_ready:
-            return self.setup_deadline
+            # Who waits for any broker asks another one then.
+            silent_at = self.attempted_at + SILENT_S
+            return min(self.setup_deadline, silent_at if silent_at > now else NEVER)
         waking = [each.deadline for each in self.connection.in_flight] or [
             self.unused_until(idle_s)
         ]
@@ -457,11 +459,11 @@ class ConnectionPool:
 
         state.attempted_at = now
         state.setup_deadline = now + self._setup_times.pause_s(state.setup_failures)
-        self._wake_by(state.setup_deadline)
         host, port = state.node.host, state.node.port
         # The name is looked up each time: the addresses of a host change while a client runs.
         state.cancel = self._network.connect(host, port, arrived, first=state.attempts)
         state.attempts += 1
+        self._wake_by(state.due(self._idle_s, now))
 
     def _touch(self, state: BrokerConnection, call: Callable[[], None] | None = None) -> None:
         # A socket may call back many times before the next poll; one look at it serves all.
