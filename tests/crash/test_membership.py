@@ -24,17 +24,14 @@ from tailrace.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tailrace.runtime.network import AcceptedSocket, Socket
 from tailrace.storage.log import Log
 from tailrace.testing import (
     MemoryFiles,
-    MemoryNetwork,
-    MemorySocket,
     Outside,
     ProcessKilledError,
     virtual_runtime,
 )
-from tailrace.testing.network import MemoryListener
+from tailrace.testing.machines import ProcessNetwork
 from tailrace.values import replace
 from tests.steps import Steps
 from tests.unit.broker.brokers import batch, produce
@@ -60,57 +57,6 @@ WAIT_S: Final = 120
 """Virtual time after which something does not come any more."""
 
 Crash = Callable[[MemoryFiles], MemoryFiles]
-
-
-class ProcessNetwork:
-    """The network as one process has it, until it is killed."""
-
-    def __init__(self, network: MemoryNetwork) -> None:
-        self._network = network
-        self._listeners: list[MemoryListener] = []
-        self._sockets: list[MemorySocket] = []
-        self._is_gone = False
-
-    def listen(
-        self, host: str, port: int, accepted: Callable[[AcceptedSocket], None]
-    ) -> MemoryListener:
-        """Open a port of this process."""
-
-        def came(found: AcceptedSocket) -> None:
-            assert isinstance(found, MemorySocket)
-            self._sockets.append(found)
-            accepted(found)
-
-        self._listeners.append(self._network.listen(host, port, came))
-        return self._listeners[-1]
-
-    def connect(
-        self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
-    ) -> Callable[[], None]:
-        """Connect to another process."""
-        if self._is_gone:
-            return lambda: None
-
-        def opened(found: Socket | OSError) -> None:
-            if isinstance(found, MemorySocket):
-                self._sockets.append(found)
-            done(found)
-
-        return self._network.connect(host, port, opened, first=first)
-
-    def run_beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
-        """Work on the network of all."""
-        self._network.run_beside(work, done)
-
-    def go(self) -> None:
-        """End as the process ends: what is left of it on the loop hears and reaches nobody."""
-        self._is_gone = True
-        for listener in self._listeners:
-            listener.close()
-        for socket in self._sockets:
-            socket.watch_reads(None)
-            socket.watch_writes(None)
-            socket.cut()
 
 
 class Scene:

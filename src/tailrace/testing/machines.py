@@ -96,8 +96,59 @@ class Link:
                     end.release()
 
 
-class NodeNetwork:
-    """The network as one process has it: who it talks with is known by ports."""
+class ProcessNetwork:
+    """The network as one process has it, until it is killed."""
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        self._network = network
+        self._listeners: list[MemoryListener] = []
+        self._sockets: list[MemorySocket] = []
+        self._is_gone = False
+
+    def listen(
+        self, host: str, port: int, accepted: Callable[[AcceptedSocket], None]
+    ) -> MemoryListener:
+        """Open a port of this process."""
+
+        def came(found: AcceptedSocket) -> None:
+            assert isinstance(found, MemorySocket)
+            self._sockets.append(found)
+            accepted(found)
+
+        self._listeners.append(self._network.listen(host, port, came))
+        return self._listeners[-1]
+
+    def connect(
+        self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
+    ) -> Callable[[], None]:
+        """Connect to another process."""
+        if self._is_gone:
+            return lambda: None
+
+        def opened(found: Socket | OSError) -> None:
+            if isinstance(found, MemorySocket):
+                self._sockets.append(found)
+            done(found)
+
+        return self._network.connect(host, port, opened, first=first)
+
+    def run_beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        """Work on the network of all."""
+        self._network.run_beside(work, done)
+
+    def go(self) -> None:
+        """End as the network of a process that is killed: nothing reaches it, or comes from it."""
+        self._is_gone = True
+        for listener in self._listeners:
+            listener.close()
+        for each in self._sockets:
+            each.watch_reads(None)
+            each.watch_writes(None)
+            each.cut()
+
+
+class NodeNetwork(ProcessNetwork):
+    """The network of a process whose links are known: who it talks with is known by ports."""
 
     def __init__(
         self,
@@ -108,18 +159,10 @@ class NodeNetwork:
         delay: Callable[[], float],
     ) -> None:
         """`link` finds the connections of two nodes; `delay` is asked for each new connection."""
-        self._network = network
+        super().__init__(network)
         self._node = node
         self._link = link
         self._delay = delay
-        self._sockets: list[MemorySocket] = []
-        self._is_gone = False
-
-    def listen(
-        self, host: str, port: int, accepted: Callable[[AcceptedSocket], None]
-    ) -> MemoryListener:
-        """Open a port of this node."""
-        return self._network.listen(host, port, accepted)
 
     def connect(
         self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
@@ -130,14 +173,13 @@ class NodeNetwork:
         other = node if 0 < node < CONTROLLER else CONTROLLER
         if other == self._node:
             # A coordinator asks a leader that is itself: no fault is between them.
-            return self._network.connect(host, port, done, first=first)
+            return super().connect(host, port, done, first=first)
         link = self._link(self._node, other)
-        if link.silent or self._is_gone:
+        if link.silent:
             return lambda: None
 
         def opened(found: Socket | OSError) -> None:
             if isinstance(found, MemorySocket):
-                self._sockets.append(found)
                 # Each way for itself, so that what is sent first on one connection may come last.
                 found.delay_s = self._delay()
                 if found._other is not None:
@@ -145,17 +187,7 @@ class NodeNetwork:
                 link.add(self._node, found)
             done(found)
 
-        return self._network.connect(host, port, opened, first=first)
-
-    def run_beside(self, work: Callable[[], None], done: Callable[[], None]) -> None:
-        """Work on the network of all."""
-        self._network.run_beside(work, done)
-
-    def go(self) -> None:
-        """End as the network of a process that was killed: what has not arrived never does."""
-        self._is_gone = True
-        for each in self._sockets:
-            each.cut()
+        return super().connect(host, port, opened, first=first)
 
 
 class MachineClock:
