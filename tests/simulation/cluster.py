@@ -1,6 +1,7 @@
 """Lives of a simulated cluster: clients go on while a seed makes faults.
 
-    tailrace.testing.SimulatedCluster      the machines, the links, our own controller
+    tailrace.testing.SimulatedCluster      the machines, the links, our own controller, on a
+        machine of its own or in the process of a broker
     ScriptedWorld                          the same with a controller that also has a script:
         restarts, loses what is not committed, commits late, snapshots; requests are lost
     producers, readers, groups             `clients`
@@ -21,7 +22,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from tailrace.cluster.control.reassignments import is_reassigning
@@ -83,6 +84,8 @@ CONTROLLERS: Final = ("restart", "slow commits", "hold commits", "snapshot")
 MOVES: Final = ("reassign", "cancel", "elect")
 """Changes that an operator makes; not in `KINDS`, for which seeds are known that find bugs."""
 KINDS: Final = (*PROCESSES, *DISKS, *CONNECTIONS, *CONTROLLERS, *CLOCKS)
+Role = Literal["scripted", "alone", "in a broker"]
+"""The controller of a life: one with a script, or ours, as a node of its own or in a broker."""
 OWN_KINDS: Final = (*PROCESSES, *DISKS, *LINKS, *OWN_CONTROLLERS, *CLOCKS)
 
 
@@ -101,13 +104,14 @@ class Life:
     group: str
     """`consumer` or `classic`, the protocol of the group that reads; or `clerk`; or none."""
     watches_ends: bool
-    has_own_controller: bool = False
-    """Whether the controller is ours, and not the one with a script."""
+    controller: Role = "scripted"
+    controller_id: int = CONTROLLER
+    """The node that has it."""
 
 
-def choose_life(chance: random.Random, *, has_own_controller: bool = False) -> Life:
+def choose_life(chance: random.Random, *, controller: Role = "scripted") -> Life:
     """A life of few kinds of faults: all at once would hide what two of them can do."""
-    possible = OWN_KINDS if has_own_controller else KINDS
+    possible = KINDS if controller == "scripted" else OWN_KINDS
     kinds = chance.sample(possible, chance.choice([3, 5, 8, len(possible)]))
     return Life(
         is_durable=chance.random() < 0.4,
@@ -117,7 +121,8 @@ def choose_life(chance: random.Random, *, has_own_controller: bool = False) -> L
         has_transactions=chance.random() < 0.4,
         group=chance.choice(["", "", "clerk", "classic", "consumer"]),
         watches_ends=chance.random() < 0.3,
-        has_own_controller=has_own_controller,
+        controller=controller,
+        controller_id=chance.choice(BROKERS) if controller == "in a broker" else CONTROLLER,
     )
 
 
@@ -127,6 +132,7 @@ class World(SimulatedCluster):
     def __init__(self, seed: int, chance: random.Random, life: Life) -> None:
         super().__init__(
             seed,
+            controller_id=life.controller_id,
             settings={
                 "tailrace.durability": "sync" if life.is_durable else "page-cache",
                 "log.index.size.max.bytes": 1000,
@@ -251,10 +257,9 @@ class Answered:
         Raises:
             AssertionError: it has not.
         """
-        machine = world.controller_machine
-        if machine is None or machine.running is None:
+        node = world.controller_node
+        if node is None:
             return
-        node = machine.running.node
         assert node.watermark >= self.watermark, (
             f"the controller's log ends at {node.watermark}, and {self.watermark} was seen"
         )
@@ -574,7 +579,7 @@ def last_visible(cluster: World) -> int:
 
 
 def play(
-    seed: int, *, seconds: float = 20.0, life: Life | None = None, has_own_controller: bool = False
+    seed: int, *, seconds: float = 20.0, life: Life | None = None, controller: Role = "scripted"
 ) -> World:
     """Live through the faults of a seed, and check every claim.
 
@@ -583,13 +588,13 @@ def play(
     """
     chance = random.Random(seed)
     if life is None:
-        life = choose_life(chance, has_own_controller=has_own_controller)
-    world = (World if life.has_own_controller else ScriptedWorld)(seed, chance, life)
+        life = choose_life(chance, controller=controller)
+    world = (ScriptedWorld if life.controller == "scripted" else World)(seed, chance, life)
     try:
         world.run(lambda _: _live(world, seconds=seconds))
     except BaseException as error:
         story = "\n".join(world.story)
-        name = f"play({seed}, seconds={seconds}, has_own_controller={life.has_own_controller})"
+        name = f"play({seed}, seconds={seconds}, controller={life.controller!r})"
         raise AssertionError(f"{name}: {error!r}\n{story}") from error
     return world
 
@@ -604,7 +609,7 @@ async def _live(cluster: World, *, seconds: float) -> None:
     endless: list[Coroutine[Any, Any, None]] = [read(clients), cluster.watch_leaders()]
     if life.has_transactions:
         ending.append(transact(clients))
-    if life.has_own_controller:
+    if life.controller != "scripted":
         ending.append(answered.ask(cluster, clients))
         endless.append(answered.watch(cluster))
     if life.watches_ends:

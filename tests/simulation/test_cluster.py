@@ -2,11 +2,13 @@
 
 import pytest
 
-from tests.simulation.cluster import play
+from tests.simulation.cluster import Role, play
 
 SECONDS = 2.0
 """Virtual time of a life, with two faults a second."""
 TOGETHER = 20
+OWN: tuple[Role, ...] = ("alone", "in a broker")
+CONTROLLERS: tuple[Role, ...] = ("scripted", *OWN)
 
 
 @pytest.mark.parametrize("first", range(0, 100, TOGETHER))
@@ -16,28 +18,25 @@ def test_clients_were_told_the_truth(first: int) -> None:
         play(seed, seconds=SECONDS)
 
 
+@pytest.mark.parametrize("controller", OWN)
 @pytest.mark.parametrize("first", range(0, 100, TOGETHER))
-def test_our_own_controller_forgets_nothing(first: int) -> None:
+def test_our_own_controller_forgets_nothing(first: int, controller: Role) -> None:
     """The same while it crashes: topics stay, ids are given once, and no epoch goes back."""
     for seed in range(first, first + TOGETHER):
-        play(seed, seconds=SECONDS, has_own_controller=True)
+        play(seed, seconds=SECONDS, controller=controller)
 
 
-@pytest.mark.parametrize("has_own_controller", [False, True])
-def test_a_seed_replays_exactly(*, has_own_controller: bool) -> None:
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_a_seed_replays_exactly(controller: Role) -> None:
     """The story of a seed is the same each time."""
-    first, second = (
-        play(3, seconds=SECONDS, has_own_controller=has_own_controller).story for _ in range(2)
-    )
+    first, second = (play(3, seconds=SECONDS, controller=controller).story for _ in range(2))
     assert first == second
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(100, 10_000, 100))
-@pytest.mark.parametrize("has_own_controller", [False, True])
-def test_clients_were_told_the_truth_in_ten_thousand_lives(
-    first: int, *, has_own_controller: bool
-) -> None:
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_clients_were_told_the_truth_in_ten_thousand_lives(first: int, controller: Role) -> None:
     """The same over 9,900 more seeds under each controller."""
     for seed in range(first, first + 100):
-        play(seed, seconds=SECONDS, has_own_controller=has_own_controller)
+        play(seed, seconds=SECONDS, controller=controller)

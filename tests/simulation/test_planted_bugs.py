@@ -14,7 +14,7 @@ from tailrace.replication import follower_log
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.partition import Partition
 from tailrace.storage.log import Log
-from tests.simulation.cluster import play
+from tests.simulation.cluster import Role, play
 from tests.simulation.test_cluster import SECONDS
 
 SEEDS_MAX = 1000
@@ -84,7 +84,7 @@ OWN_BUGS: dict[Plant, tuple[int, ...]] = {answer_before_the_device: (3,)}
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of 1,000 seeds finds the bug; those that did before are tried first."""
     plant(monkeypatch)
-    find(BUGS[plant], has_own_controller=False)
+    find(BUGS[plant], "scripted")
 
 
 @pytest.mark.parametrize("plant", OWN_BUGS, ids=lambda plant: plant.__name__)
@@ -93,14 +93,14 @@ def test_a_planted_bug_of_a_controller_is_found(
 ) -> None:
     """The same for the claims about our own controller."""
     plant(monkeypatch)
-    find(OWN_BUGS[plant], has_own_controller=True)
+    find(OWN_BUGS[plant], "alone")
 
 
-def find(known: tuple[int, ...], *, has_own_controller: bool) -> None:
+def find(known: tuple[int, ...], controller: Role) -> None:
     """Play seeds until one fails."""
     for seed in (*known, *range(SEEDS_MAX)):
         try:
-            play(seed, seconds=SECONDS, has_own_controller=has_own_controller)
+            play(seed, seconds=SECONDS, controller=controller)
         except AssertionError:
             return
     pytest.fail(f"no seed below {SEEDS_MAX} finds it")

@@ -32,10 +32,11 @@ async def orders_survive(cluster: SimulatedCluster) -> None:
     assert cluster.values("orders") == sent
 
 
+@pytest.mark.parametrize("controller_id", [CONTROLLER, 1])
 @pytest.mark.parametrize("seed", range(5))
-def test_no_order_is_lost(seed: int) -> None:
+def test_no_order_is_lost(seed: int, controller_id: int) -> None:
     """A program whose sends are awaited loses none in random faults."""
-    SimulatedCluster(seed).run(orders_survive)
+    SimulatedCluster(seed, controller_id=controller_id).run(orders_survive)
 
 
 def test_a_run_is_the_same_each_time() -> None:
@@ -77,6 +78,31 @@ def test_a_leader_without_power_is_replaced() -> None:
         ] * 3
 
     SimulatedCluster(brokers=3).run(story)
+
+
+def test_a_broker_can_be_the_controller_too() -> None:
+    """Without it records go on; nothing is decided, and nobody is fenced, until it is back."""
+
+    async def story(cluster: SimulatedCluster) -> None:
+        await cluster.create_topic("t", replicas=[[2, 3, 1]], configs={"min.insync.replicas": 1})
+        cluster.power_off(CONTROLLER)
+        assert cluster.machines[1].running is None
+        assert cluster.controller_node is None
+        async with cluster.producer(acks=1) as producer:
+            await producer.send("t", b"one")
+        await cluster.pass_time(20)
+        assert cluster.isr(T_0) == {1, 2, 3}
+        await cluster.heal()
+        assert cluster.values("t", broker_id=1) == [b"one"]
+        assert not any(each.fenced for each in cluster.image.brokers.values())
+
+    SimulatedCluster(controller_id=1).run(story)
+
+
+def test_the_controller_is_in_a_broker_that_there_is() -> None:
+    """Another number is refused."""
+    with pytest.raises(ValueError, match="controller_id=4 is no broker"):
+        SimulatedCluster(controller_id=4)
 
 
 def test_a_client_can_be_killed() -> None:

@@ -155,12 +155,17 @@ class NodeNetwork(ProcessNetwork):
         network: MemoryNetwork,
         node: int,
         *,
+        controller_id: int,
         link: Callable[[int, int], Link],
         delay: Callable[[], float],
     ) -> None:
-        """`link` finds the connections of two nodes; `delay` is asked for each new connection."""
+        """`link` finds the connections of two nodes; `delay` is asked for each new connection.
+
+        `controller_id` is the node that has the controller, with a port of its own.
+        """
         super().__init__(network)
         self._node = node
+        self._controller_id = controller_id
         self._link = link
         self._delay = delay
 
@@ -170,7 +175,7 @@ class NodeNetwork(ProcessNetwork):
         """Connect to another node, unless nothing gets through to it."""
         node = port - FIRST_PORT
         # A controller with a script listens on a port that the network has chosen.
-        other = node if 0 < node < CONTROLLER else CONTROLLER
+        other = node if 0 < node < CONTROLLER else self._controller_id
         if other == self._node:
             # A coordinator asks a leader that is itself: no fault is between them.
             return super().connect(host, port, done, first=first)
@@ -342,6 +347,10 @@ class Machine(Generic[N]):
     def _crash(self, files: MemoryFiles) -> None:
         if self.files is files:
             self.kill(loses_power=self._crash_loses_power)
+
+    def crash_no_more(self) -> None:
+        """Let no change of the disk kill the process any more."""
+        self.files.stop_at = self.files.on_call = None
 
     def fill(self) -> None:
         """Let the disk take no more bytes, wherever they belong."""

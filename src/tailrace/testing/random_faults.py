@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tailrace.testing.machines import CONTROLLER
+from tailrace.testing.machines import CLIENTS, CONTROLLER
 from tailrace.testing.simulated import SimulatedCluster
 
 PROCESSES: Final = ("kill", "power", "stop")
@@ -85,7 +85,7 @@ class RandomFaults:
             case "kill" | "power" | "stop" | "full" | "slow disk" | "clock":
                 self._break_machine(kind, broker_id)
             case _ if kind in CONTROLLERS:
-                self._break_machine(kind.removesuffix(" controller"), CONTROLLER)
+                self._break_machine(kind.removesuffix(" controller"), cluster.controller_id)
             case _:
                 self.more(kind, broker_id)
 
@@ -120,16 +120,15 @@ class RandomFaults:
 
     def is_heard(self, broker_id: int) -> bool:
         """Whether the controller gets what the broker sends."""
-        return not self.cluster.link(broker_id, CONTROLLER).silent
+        cluster = self.cluster
+        return broker_id == cluster.controller_id or not cluster.link(broker_id, CONTROLLER).silent
 
     # -- faults -------------------------------------------------------------------------------
 
     def _break_machine(self, kind: str, node_id: int) -> None:
         cluster, chance, machine = self.cluster, self.cluster.chance, self.cluster.machine(node_id)
         if machine.running is None or (
-            node_id != CONTROLLER
-            and kind in {"kill", "power", "stop", "full"}
-            and not self.may_go(node_id)
+            node_id != CONTROLLER and not self._may_break(kind, node_id)
         ):
             return
         match kind:
@@ -145,23 +144,30 @@ class RandomFaults:
                 cluster.crash_at_change(
                     chance.randrange(CHANGES_MAX), loses_power=chance.random() < 0.5
                 )
-            case "slow disk":
-                cluster.slow_disk(node_id, chance.choice([0.0, 0.02, 0.5]))
-            case "slow":
-                # Slower, and it would hear nobody in time, as with long delays.
-                cluster.slow_disk(node_id, chance.choice([0.0, 0.02, 0.2]))
+            case "slow disk" | "slow":
+                # Slower, and a controller would hear nobody in time, as with long delays.
+                long_s = 0.2 if node_id == cluster.controller_id else 0.5
+                cluster.slow_disk(node_id, chance.choice([0.0, 0.02, long_s]))
             case _:
                 cluster.set_clock(
                     node_id,
                     chance.choice([0, 1000, -1000, 60_000, -60_000, FORWARD_MS, -BACK_MS]),
                 )
 
+    def _may_break(self, kind: str, broker_id: int) -> bool:
+        # Another fault may come before the change of the disk in which it crashes.
+        if kind == "crash" and self.is_careful:
+            return False
+        return kind not in {"kill", "power", "stop", "full", "crash"} or self.may_go(broker_id)
+
     def _break_link(self, kind: str) -> None:
         cluster, chance = self.cluster, self.cluster.chance
         one, other = chance.choice([*cluster.links])
         if kind == "cut":
             cluster.cut(one, other)
-        elif other == CONTROLLER and not self.may_go(one):
+        elif cluster.controller_id in {one, other} and not all(
+            self.may_go(each) for each in {one, other} - {cluster.controller_id, CLIENTS}
+        ):
             return
         elif kind == "hold":
             cluster.hold(one, other)

@@ -15,6 +15,8 @@
     broker 3 ─┘                   links held (both ways or one), cut, slow
     clients
 
+The controller may also be in the process of a broker (`controller_id`): they come and go together.
+
 They are the product's brokers, controller and clients, on a disk, a network and a clock in memory.
 Everything runs on one loop, whose time jumps to the next timer: a minute takes milliseconds, and a
 seed gives the same run each time. docs/testing.md explains it.
@@ -47,7 +49,15 @@ from tailrace.replication.partition import Partition
 from tailrace.runtime.system import Runtime
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
-from tailrace.testing.machines import CLIENTS, CONTROLLER, FIRST_PORT, Link, Machine, NodeNetwork
+from tailrace.testing.machines import (
+    CLIENTS,
+    CONTROLLER,
+    FIRST_PORT,
+    Link,
+    Machine,
+    N,
+    NodeNetwork,
+)
 from tailrace.testing.outside import InlineThreads, Outside, virtual_runtime
 from tailrace.testing.peer import Peer
 
@@ -89,13 +99,21 @@ class SimulatedCluster:
         seed: int = 0,
         *,
         brokers: int = 3,
+        controller_id: int = CONTROLLER,
         settings: Mapping[str, object] | None = None,
         controller_settings: Mapping[str, object] | None = None,
     ) -> None:
-        """The settings are Kafka's, beside `DEFAULTS`; they have texts or numbers."""
+        """The settings are Kafka's, beside `DEFAULTS`; they have texts or numbers.
+
+        `controller_id` may be that of a broker, which is a node of both roles then.
+        """
         if not 0 < brokers < CONTROLLER:
             raise ValueError(f"brokers={brokers}: 1 to {CONTROLLER - 1} are possible")
+        if not (0 < controller_id <= brokers or controller_id == CONTROLLER):
+            raise ValueError(f"controller_id={controller_id} is no broker and not {CONTROLLER}")
         self.seed = seed
+        self.controller_id = controller_id
+        """The node that has the controller."""
         self.brokers = tuple(range(1, brokers + 1))
         """The ids of the brokers."""
         self.chance = random.Random(seed)
@@ -104,6 +122,7 @@ class SimulatedCluster:
         """The faults and notes so far, with their times."""
         self.machines = {}
         self.controller_machine: Machine[RunningController] | None = None
+        """The machine of a controller that is a node of its own."""
         replicas = str(min(brokers, 3))
         self.settings: dict[str, str] = {
             **DEFAULTS,
@@ -114,9 +133,8 @@ class SimulatedCluster:
         }
         self._controller_settings = settings_texts(controller_settings or {})
         self._replicas = replicas
-        self._links = {
-            pair: Link(*pair) for pair in combinations((*self.brokers, CONTROLLER, CLIENTS), 2)
-        }
+        nodes = sorted({*self.brokers, controller_id, CLIENTS})
+        self._links = {pair: Link(*pair) for pair in combinations(nodes, 2)}
         self._node: ControllerNode | None = None
         """The last controller that has started, dead or alive."""
 
@@ -147,54 +165,82 @@ class SimulatedCluster:
         """Start the controller and the brokers, and wait until all are in the cluster."""
         await self._start_controller()
         for each in self.brokers:
-            self.machines[each] = self._broker_machine(each)
+            if each not in self.machines:
+                self.machines[each] = self._broker_machine(each)
             self.machines[each].start()
         async with asyncio.timeout(HEAL_S):
             await self._wait_for_brokers()
 
     def _broker_machine(self, broker_id: int, *, port: int | None = None) -> Machine[RunningBroker]:
-        return Machine(
-            {
-                "process.roles": "broker",
-                "node.id": str(broker_id),
-                "log.dirs": "data",
-                "listeners": f"memory:{FIRST_PORT + broker_id if port is None else port}",
-                "controller.listener.names": "CONTROLLER",
-                "controller.quorum.bootstrap.servers": self.controller_bootstrap,
-                **self.settings,
-            },
-            start_broker,
-            clock=self.outside.clock,
-            network=self.network(broker_id),
-            chance=self.chance,
-            note=self.note,
-        )
+        listener = f"memory:{FIRST_PORT + broker_id if port is None else port}"
+        settings = {
+            "process.roles": "broker",
+            "node.id": str(broker_id),
+            "log.dirs": "data",
+            "listeners": listener,
+            "controller.listener.names": "CONTROLLER",
+            **self.settings,
+        }
+        if broker_id == self.controller_id:
+            settings |= self._settings_of_controller() | {
+                "process.roles": "broker,controller",
+                "listeners": f"PLAINTEXT://{listener},CONTROLLER://{self.controller_bootstrap}",
+            }
+        else:
+            settings["controller.quorum.bootstrap.servers"] = self.controller_bootstrap
+        return self._machine(settings, self._start_broker, network=self.network(broker_id))
+
+    async def _start_broker(self, config: BrokerConfig, runtime: Runtime) -> RunningBroker:
+        running = await start_broker(config, runtime)
+        self._node = running.controller_node or self._node
+        return running
 
     async def _start_controller(self) -> None:
+        if self.controller_id != CONTROLLER:
+            machine = self.machines[self.controller_id] = self._broker_machine(self.controller_id)
+            machine.start()
+            await machine.rest()
+            return
+
         async def start(config: BrokerConfig, runtime: Runtime) -> RunningController:
             running = await start_controller(config, runtime)
             self._node = running.node
             return running
 
-        self.controller_machine = Machine(
-            {
-                "process.roles": "controller",
-                "node.id": str(CONTROLLER),
-                "controller.listener.names": "CONTROLLER",
-                "listeners": f"CONTROLLER://{self.controller_bootstrap}",
-                "log.dirs": "data",
-                "broker.session.timeout.ms": str(SESSION_MS),
-                "default.replication.factor": self._replicas,
-                **self._controller_settings,
-            },
+        settings = {
+            "process.roles": "controller",
+            "node.id": str(CONTROLLER),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"CONTROLLER://{self.controller_bootstrap}",
+            "log.dirs": "data",
+            **self._settings_of_controller(),
+        }
+        self.controller_machine = self._machine(settings, start, network=self.network(CONTROLLER))
+        self.controller_machine.start()
+        await self.controller_machine.rest()
+
+    def _settings_of_controller(self) -> dict[str, str]:
+        return {
+            "broker.session.timeout.ms": str(SESSION_MS),
+            "default.replication.factor": self._replicas,
+            **self._controller_settings,
+        }
+
+    def _machine(
+        self,
+        settings: Mapping[str, str],
+        start: Callable[[BrokerConfig, Runtime], Awaitable[N]],
+        *,
+        network: NodeNetwork,
+    ) -> Machine[N]:
+        return Machine(
+            settings,
             start,
             clock=self.outside.clock,
-            network=self.network(CONTROLLER),
+            network=network,
             chance=self.chance,
             note=self.note,
         )
-        self.controller_machine.start()
-        await self.controller_machine.rest()
 
     @property
     def controller_bootstrap(self) -> str:
@@ -206,15 +252,11 @@ class SimulatedCluster:
             await self.pass_time(0.01)
 
     async def close(self) -> None:
-        """Stop everything."""
-        for machine in self.machines.values():
+        """Stop everything, and the controller last, of which the brokers take their leave."""
+        for machine in self._all_machines():
             await machine.rest()
             machine.stop()
             await machine.rest()
-        if self.controller_machine is not None:
-            await self.controller_machine.rest()
-            self.controller_machine.stop()
-            await self.controller_machine.rest()
 
     async def pass_time(self, seconds: float) -> None:
         """Let virtual time pass, and all happen that is due until then; as `asyncio.sleep`."""
@@ -309,6 +351,12 @@ class SimulatedCluster:
         assert self._node is not None, "the controller has never started"
         return self._node.image
 
+    @property
+    def controller_node(self) -> "ControllerNode | None":
+        """The controller, if it runs."""
+        is_running = self._node is not None and self.machine(CONTROLLER).running is not None
+        return self._node if is_running else None
+
     def partitions(self) -> Sequence[TopicPartition]:
         """All partitions of all topics."""
         return [
@@ -355,7 +403,8 @@ class SimulatedCluster:
     # -- faults -------------------------------------------------------------------------------
 
     def machine(self, node_id: int) -> Machine[RunningBroker] | Machine[RunningController]:
-        """The machine of a broker or of the controller."""
+        """The machine of a broker or of the controller, which may be the same."""
+        node_id = self._node_of(node_id)
         if node_id != CONTROLLER:
             return self.machines[node_id]
         assert self.controller_machine is not None, "the controller is none of ours"
@@ -408,7 +457,8 @@ class SimulatedCluster:
 
     def link(self, one: int, other: int) -> Link:
         """The connections between two nodes."""
-        return self._links[min(one, other), max(one, other)]
+        one, other = sorted((self._node_of(one), self._node_of(other)))
+        return self._links[one, other]
 
     @property
     def links(self) -> Mapping[tuple[int, int], Link]:
@@ -464,11 +514,16 @@ class SimulatedCluster:
             link.release()
         for machine in self._all_machines():
             machine.make_room()
+            machine.crash_no_more()
             machine.threads.seconds_per_run = 0.0
 
     def _all_machines(self) -> "list[Machine[RunningBroker] | Machine[RunningController]]":
         own = self.controller_machine
-        return [*self.machines.values(), *([] if own is None else [own])]
+        brokers = sorted(self.machines, key=lambda each: each == self.controller_id)
+        return [*(self.machines[each] for each in brokers), *([] if own is None else [own])]
+
+    def _node_of(self, node_id: int) -> int:
+        return self.controller_id if node_id == CONTROLLER else node_id
 
     async def _until(self, holds: Callable[[], bool], otherwise: str) -> None:
         limit = self.outside.loop.time() + HEAL_S
@@ -491,7 +546,11 @@ class SimulatedCluster:
     def network(self, node_id: int) -> NodeNetwork:
         """The network of a process."""
         return NodeNetwork(
-            self.outside.network, node_id, link=self.link, delay=self.delay_of_connection
+            self.outside.network,
+            node_id,
+            controller_id=self.controller_id,
+            link=self.link,
+            delay=self.delay_of_connection,
         )
 
     def delay_of_connection(self) -> float:
