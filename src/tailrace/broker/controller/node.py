@@ -13,7 +13,8 @@
 A request changes the state at once, in one turn of the loop, and is answered when its records are
 on the device (`log_writer`). Nothing that is answered or observed can be lost by a crash after it.
 
-Not here: the rules (`cluster.control`), and what a Fetch of the log means (`log_answers`).
+Not here: the rules (`cluster.control`), how its log begins (`log_start`), and those who follow it
+(`observers`).
 
 Invariant: this node leads from `start` to its end. A failure of the device ends it, because its
 state is ahead of the log then; what waits is answered NOT_CONTROLLER, as by Kafka's that resigns.
@@ -31,34 +32,22 @@ from uuid import UUID
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.controller.config_rules import config_rules
 from tailrace.broker.controller.described import DescribedNode, described_node
-from tailrace.broker.controller.log_answers import (
-    Quorum,
-    SeenObserver,
-    fetch_answer,
-    is_due,
-    later_epoch,
-    quorum_answer,
-    snapshot_answer,
-)
+from tailrace.broker.controller.log_answers import Quorum
 from tailrace.broker.controller.log_lines import log_changes
+from tailrace.broker.controller.log_start import epoch_step, start_log
 from tailrace.broker.controller.log_writer import LogWriter, NotWrittenError
+from tailrace.broker.controller.observers import Observers
 from tailrace.broker.security import NodeSecurity
-from tailrace.cluster.bootstrap import first_image
 from tailrace.cluster.control.brokers import fence_records, fence_stale
 from tailrace.cluster.control.leaders import balance_leaders, elect_unclean
 from tailrace.cluster.control.requests import ANSWERED, FORWARDED, decide
 from tailrace.cluster.control.state import RECORDS_MAX, ControlState, RefusedError
-from tailrace.cluster.metadata import quorum_state
 from tailrace.cluster.metadata.batches import BatchPlace, RecordToWrite, data_batch
 from tailrace.cluster.metadata.delta import MetadataFaultError
 from tailrace.cluster.metadata.features import KRAFT_VERSION, KRAFT_VERSIONS
 from tailrace.cluster.metadata.folder import MetadataFolder
 from tailrace.cluster.metadata.image import NOTHING_CHANGED, ImageChange, MetadataImage
-from tailrace.cluster.metadata.log import MetadataLog, open_metadata_log
-from tailrace.cluster.metadata.replay import MetadataReplay
-from tailrace.cluster.metadata.snapshot import Snapshot, snapshot_records
-from tailrace.cluster.metadata.snapshot_files import save_snapshot
-from tailrace.errors import DirectoryError, StorageError
+from tailrace.cluster.metadata.log import MetadataLog
 from tailrace.handlers.acls import described_acls, no_creation, no_deletion
 from tailrace.handlers.api_versions import versions_answer
 from tailrace.handlers.describe_configs import handle_describe_configs
@@ -71,7 +60,7 @@ from tailrace.handlers.security import (
     handle_sasl_authenticate,
     handle_sasl_handshake,
 )
-from tailrace.protocol.answers import Answer, CloseConnectionError, Handled, Handler
+from tailrace.protocol.answers import Answer, Handled, Handler
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, Api, ApiKey
 from tailrace.protocol.envelopes import InvalidAddressError, client_of
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
@@ -85,10 +74,7 @@ from tailrace.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from tailrace.protocol.messages.describe_configs import DescribeConfigsRequest
-from tailrace.protocol.messages.describe_quorum import DescribeQuorumRequest
 from tailrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
-from tailrace.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.runtime.system import Runtime
@@ -96,7 +82,7 @@ from tailrace.security.quotas import STRICT_SINCE, ClientQuotas
 from tailrace.server.dispatch import Dispatcher, RequestAnswers, UnservedRequestError
 from tailrace.server.listener import Port, Server, ServerStatistics
 from tailrace.server.quotas import ConnectionRates
-from tailrace.storage.directories import LogDirectory, unusable
+from tailrace.storage.directories import LogDirectory
 from tailrace.storage.folder import Removals
 from tailrace.values import dataclass
 
@@ -131,20 +117,8 @@ SERVED: Final[Mapping[int, Api]] = {
 
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 """Most bytes of one batch, as in Kafka: every observer has to be able to take it as a whole."""
-SNAPSHOT_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Most bytes of a snapshot in one answer, whatever the observer asks for: it is held in memory."""
-LAG_BY_THREAD: Final = 10_000
-"""An observer that lags by more records reads what the page cache may not have, so on a thread."""
-OBSERVERS_MAX: Final = 1000
-"""Most observers that are remembered: an id is what a peer says it is."""
-OBSERVER_MS: Final = 300_000
-"""Time for which an observer is remembered that fetches no more, as in Kafka."""
 FENCINGS_PER_SESSION: Final = 8
 """Looks for brokers without heartbeats in the time of a session, as in Kafka."""
-EPOCH_STEP_MAX: Final = 1000
-"""Largest step from a known epoch to the next one. At random: an older copy of the log that is
-restored would begin the same next epoch as the log that was lost, and brokers, which compare
-epochs and offsets, would take one for the continuation of the other."""
 TIDY_S: Final = 1.0
 REMOVE_S: Final = 60.0
 _CONTROLLERS: Final = 2
@@ -211,9 +185,17 @@ class ControllerNode:
         """For DescribeConfigs, once somebody has asked."""
         # Of the decided state: the quotas of requests, too, count in the order of the log.
         self._quotas = ClientQuotas(lambda: self._state.image.quotas, runtime.clock, config.quotas)
-        self._observers: dict[int, SeenObserver] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._authorizer = config.authorizer(lambda: self.image.acls, runtime.clock)
+        self._observers = Observers(
+            lambda: self._writer,
+            runtime,
+            quorum=self._quorum,
+            lead_above=self._lead_above,
+            # Half of the time after which a silent connection is closed: one that is lost must not
+            # outlast it.
+            wait_ms_max=config.idle_ms_max // 2,
+        )
         dispatcher = Dispatcher(self._handlers().__getitem__, runtime.threads, apis=SERVED)
         self._forwarded = dispatcher.dispatch
         self._server = Server(
@@ -398,26 +380,13 @@ class ControllerNode:
 
     def _open_log(self, *, has_partitions: Callable[[], bool]) -> MetadataLog:
         runtime, home = self._runtime, self._directory.path
-        folder = MetadataFolder(runtime.files, runtime.clock, runtime.chance, self._removals, home)
-        try:
-            if not self._config.quorum_voters:
-                self._format(folder, has_partitions=has_partitions)
-            log = open_metadata_log(
-                folder,
-                self._config.metadata_log,
-                node_id=self._config.node_id,
-                report=lambda sentence: logger.warning("metadata_damaged reason=%s", sentence),
-            )
-            try:
-                self._lead(log, folder.path, has_partitions=has_partitions)
-            except BaseException:
-                log.abandon()
-                raise
-        except (DirectoryError, StorageError):
-            raise
-        except OSError as error:
-            raise unusable(home, error) from error
-        return log
+        return start_log(
+            MetadataFolder(runtime.files, runtime.clock, runtime.chance, self._removals, home),
+            self._config,
+            cluster_id=self.cluster_id,
+            own=self._own_voter(),
+            has_partitions=has_partitions,
+        )
 
     def _own_voter(self) -> "VotersRecordVoter":
         """This node, as its log names it."""
@@ -437,74 +406,30 @@ class ControllerNode:
             ),
         )
 
-    def _format(self, folder: MetadataFolder, *, has_partitions: Callable[[], bool]) -> None:
-        """Name this node in a new log, as `kafka-storage format --standalone` does (KIP-853).
+    def _lead_above(self, known: int) -> int:
+        """Lead a later epoch than one that is known elsewhere, when its batch is on the device.
 
-        With voters in the settings they are there instead, and no voter could join later.
-        """
-        from tailrace.protocol.metadata_records import VotersRecord
-
-        files, path = folder.files, folder.path
-        # Whatever is there is not new, a folder alone may be all that a crash has left of this.
-        if files.is_directory(path) and any(
-            name.endswith((".log", ".checkpoint")) or name == quorum_state.FILE
-            for name in files.list(path)
-        ):
-            return
-        _check_may_begin(path, has_partitions)
-        folder.make(folder.read_memory(MetadataReplay()))
-        voters = VotersRecord(voters=(self._own_voter(),))
-        snapshot = Snapshot(image=MetadataImage(), log_timestamp=0, voters=voters)
-        now_ms = self._runtime.clock.now_ms()
-        save_snapshot(files, path, snapshot, next_offset=0, epoch=0, now_ms=now_ms)
-
-    def _lead(self, log: MetadataLog, path: str, *, has_partitions: Callable[[], bool]) -> None:
-        if log.has_lost_records:
-            # Brokers may have applied what is missing, and would follow another history. Each of
-            # them has a copy of the log, which is better than this one.
-            raise DirectoryError(
-                f"{path}: changes that were acknowledged are missing, since the log was damaged; "
-                f"replace the folder by that of a broker of the cluster, or remove "
-                f"{path}/records-lost to continue without them"
-            )
-        if log.image.features:
-            log.lead(self._own_voter(), step=self._epoch_step())
-            return
-        _check_may_begin(path, has_partitions)
-        first = first_image(
-            self._runtime.files,
-            self._directory.path,
-            min_insync_replicas=self._config.topic_defaults.given.get("min.insync.replicas", "1"),
-        )
-        log.lead(self._own_voter())
-        # One batch: a crash leaves all of the beginning, or none of it.
-        log.append(list(snapshot_records(first)))
-        logger.info(
-            "cluster_created cluster=%s next=%s", self.cluster_id,
-            "start its brokers; if there are brokers of an older cluster, this controller has lost "
-            "its directory, and needs their cluster id and a copy of __cluster_metadata-0 of one",
-        )  # fmt: skip
-
-    def _epoch_step(self) -> int:
-        return self._runtime.chance.randint(1, EPOCH_STEP_MAX)
-
-    def _begin_epoch_after(self, known: int) -> None:
-        """Lead a later epoch than one that is known elsewhere; with the next flush.
+        Returns the offset after what is written then.
 
         Raises:
             NotWrittenError: the node ends.
         """
-        log, state, clock = self._log, self._state, self._runtime.clock
+        log, state, now_ms = self._log, self._state, self._runtime.clock.now_ms()
         assert log is not None, "it has started"
-        epoch = known + self._epoch_step()
-        batch = log.election(BatchPlace(state.next_offset, epoch, clock.now_ms()))
-        end_offset = state.next_offset + 1
-        self._writer.put(batch, end_offset=end_offset, image=state.image, change=NOTHING_CHANGED)
-        self._epoch, state.next_offset = epoch, end_offset
-        logger.warning(
-            "controller_epoch_raised epoch=%d known=%d reason=%s", epoch, known,
-            "a broker has seen a later epoch: an older copy of this log has led meanwhile",
-        )  # fmt: skip
+        # It waits to be written already, if another observer was first.
+        if known >= self._epoch:
+            epoch = known + epoch_step(self._runtime.chance)
+            batch = log.election(BatchPlace(state.next_offset, epoch, now_ms))
+            end_offset = state.next_offset + 1
+            self._writer.put(
+                batch, end_offset=end_offset, image=state.image, change=NOTHING_CHANGED
+            )
+            self._epoch, state.next_offset = epoch, end_offset
+            logger.warning(
+                "controller_epoch_raised epoch=%d known=%d reason=%s", epoch, known,
+                "a broker has seen a later epoch: an older copy of this log has led meanwhile",
+            )  # fmt: skip
+        return state.next_offset
 
     def _close_log(self) -> None:
         assert self._log is not None, "it has started"
@@ -635,11 +560,11 @@ class ControllerNode:
     def _handlers(self) -> Mapping[int, Handler]:
         special: dict[int, Handler] = {
             ApiKey.API_VERSIONS: self._versions,
-            ApiKey.FETCH: self._fetch,
-            ApiKey.FETCH_SNAPSHOT: self._fetch_snapshot,
+            ApiKey.FETCH: self._observers.fetch,
+            ApiKey.FETCH_SNAPSHOT: self._observers.fetch_snapshot,
             ApiKey.ENVELOPE: self._envelope,
             ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
-            ApiKey.DESCRIBE_QUORUM: self._describe_quorum,
+            ApiKey.DESCRIBE_QUORUM: self._observers.describe_quorum,
             ApiKey.ADD_RAFT_VOTER: partial(self._refuse_voters, change="adding"),
             ApiKey.REMOVE_RAFT_VOTER: partial(self._refuse_voters, change="removing"),
             ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
@@ -757,7 +682,7 @@ class ControllerNode:
             header, request, served=_VERSIONS, levels=levels, epoch=max(self.watermark - 1, 0)
         )
 
-    # -- the log, to observers ----------------------------------------------------------------
+    # -- the quorum ---------------------------------------------------------------------------
 
     def _quorum(self) -> Quorum:
         node_id = self._config.node_id
@@ -771,75 +696,6 @@ class ControllerNode:
             endpoints={node_id: self.address},
             directory_id=self._directory.directory_id if self.kraft_version else NO_UUID,
         )
-
-    def _fetch(self, _: RequestHeader, request: FetchRequest) -> Handled:
-        quorum = self._quorum()
-        self._note_observer(request)
-        known = later_epoch(quorum, request)
-        if known is not None:
-            return self._fetch_in_later_epoch(known, request)
-        if not is_due(quorum, request):
-            return self._fetch_later(request)
-        offsets = [each.fetch_offset for topic in request.topics for each in topic.partitions]
-        if max(offsets, default=0) + LAG_BY_THREAD < self.watermark:
-            return self._runtime.threads.run(partial(fetch_answer, quorum, request))
-        return fetch_answer(quorum, request)
-
-    async def _fetch_in_later_epoch(self, known: int, request: FetchRequest) -> FetchResponse:
-        # The only voter may begin any epoch by itself, and nothing that the observer has is missing
-        # here: an older copy of this log has led in that epoch.
-        try:
-            if known >= self._epoch:
-                self._begin_epoch_after(known)
-            await self._writer.written(self._state.next_offset)
-        except NotWrittenError:
-            raise CloseConnectionError("the controller ends") from None
-        return fetch_answer(self._quorum(), request)
-
-    async def _fetch_later(self, request: FetchRequest) -> FetchResponse:
-        # Half of the time after which a silent connection is closed: one that is lost must not
-        # outlast it.
-        wait_ms = min(request.max_wait_ms, self._config.idle_ms_max // 2)
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                while not is_due(self._quorum(), request):
-                    if self._writer.is_closed:
-                        raise CloseConnectionError("the controller ends")
-                    await self._writer.changed()
-        except TimeoutError:
-            pass
-        return fetch_answer(self._quorum(), request)
-
-    def _note_observer(self, request: FetchRequest) -> None:
-        observer = max(request.replica_id, request.replica_state.replica_id)
-        named = [each for topic in request.topics for each in topic.partitions]
-        if observer < 0 or len(named) != 1:
-            return
-        now_ms, end_offset = self._runtime.clock.now_ms(), self.watermark
-        known = self._observers.pop(observer, None)
-        offset = named[0].fetch_offset
-        caught_up_ms = -1 if known is None else known.caught_up_ms
-        if offset >= end_offset:
-            caught_up_ms = now_ms
-        # At the end: the first is the one that has been silent for longest.
-        self._observers[observer] = SeenObserver(
-            offset, now_ms, caught_up_ms, named[0].replica_directory_id
-        )
-        while len(self._observers) > OBSERVERS_MAX:
-            del self._observers[next(iter(self._observers))]
-
-    async def _fetch_snapshot(self, _: RequestHeader, request: FetchSnapshotRequest) -> Answer:
-        make = partial(snapshot_answer, self._quorum(), request, size_max=SNAPSHOT_BYTES_MAX)
-        return await self._runtime.threads.run(make)
-
-    def _describe_quorum(self, _: RequestHeader, request: DescribeQuorumRequest) -> Handled:
-        now_ms = self._runtime.clock.now_ms()
-        for observer, seen in tuple(self._observers.items()):
-            if seen.at_ms + OBSERVER_MS < now_ms:
-                del self._observers[observer]
-        return quorum_answer(self._quorum(), request, observers=self._observers, now_ms=now_ms)
-
-    # -- the quorum ---------------------------------------------------------------------------
 
     def _describe_cluster(self, _: RequestHeader, request: DescribeClusterRequest) -> Message:
         if request.endpoint_type != _CONTROLLERS:
@@ -900,15 +756,6 @@ _VERSIONS: Final = tuple(
     ApiVersion(api_key=int(each.key), min_version=each.first_version, max_version=each.last_version)
     for each in SERVED.values()
 )
-
-
-def _check_may_begin(path: str, has_partitions: Callable[[], bool]) -> None:
-    if has_partitions():
-        raise DirectoryError(
-            f"{path} has no state of a cluster, and its node has partitions: start it once with no "
-            "listener of controller.listener.names in listeners, which takes their topics over; or "
-            "move the folders of the partitions away"
-        )
 
 
 def _joined(buffers: Iterable[Records]) -> bytes:
