@@ -493,6 +493,8 @@ def _understood(found: Handover) -> Iterator[Note]:
     groups = [owner.name for owner in image.configs if owner.type == GROUP_RESOURCE]
     if groups:
         yield note(f"settings of the groups {_list(groups)}")
+    if image.quotas:
+        yield note(f"quotas of {len(image.quotas)} users, client ids and addresses")
     if image.next_producer_id is not None:
         yield note(f"the next producer id, {image.next_producer_id}")
     if not found.is_controller:
@@ -511,7 +513,6 @@ def _kept(found: Handover) -> Iterator[Note]:
     for what, count in (
         ("users with a SCRAM password", len(image.scram)),
         ("access control entries", len(image.acls)),
-        ("owners of quotas", len(image.quotas)),
         ("delegation tokens", len(image.tokens)),
     ):
         if count:

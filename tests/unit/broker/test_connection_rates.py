@@ -120,3 +120,17 @@ async def test_a_stop_waits_for_no_connection(outside: Outside) -> None:
     assert await refused.is_closed()
     assert await peers[0].is_closed()
     assert outside.clock.monotonic_s() < 30
+
+
+async def test_a_connection_that_is_due_needs_room_too(outside: Outside) -> None:
+    """At the limit of connections it waits until one ends, after its delay."""
+    settings = {"max.connection.creation.rate": "1", "max.connections": "11"}
+    async with running(outside, settings) as broker:
+        count = broker.statistics().server.connection_count
+        peers = [connect(outside, broker) for _ in range(11 - count)]
+        assert await served_s(outside, peers[-1]) <= 1
+        waiting = asyncio.ensure_future(served_s(outside, connect(outside, broker)))
+        await outside.pass_time(30)
+        assert not waiting.done()
+        peers[0].socket.close()
+        assert await waiting >= 30
