@@ -22,6 +22,7 @@ import confluent_kafka
 from confluent_kafka import KafkaException
 
 from compat import (
+    acl_answers,
     administering,
     administering_both,
     answers,
@@ -169,6 +170,8 @@ def check_nodes(report: Report, tools: Tools, directory: Path) -> None:
     coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
     report.section("Requests of transactional producers in every state, to both brokers")
     transaction_answers.check(report, Kafka(java, jars, directory / "transaction-answers"))
+    report.section("Requests of clients with and without rights, to both brokers")
+    acl_answers.check(report, Kafka(java, jars, directory / "acl-answers"))
     report.section("Groups and transactions of one directory, served by both in turn")
     interchange.check(report, Kafka(java, jars, directory / "interchange"))
     report.section("Framings of compressed batches, produced to both and read by clients")

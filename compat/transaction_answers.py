@@ -92,7 +92,7 @@ def _prepare(kafka: Kafka, asked: Sequence[Cell]) -> None:
     kafka.settings |= _SETTINGS
     with kafka:
         create_topics(kafka.bootstrap_servers, {LIVE.topic: {}}, partition_count=2)
-        with _Connection(kafka.bootstrap_servers) as connection:
+        with Connection(kafka.bootstrap_servers) as connection:
             connection.wait_for_coordinators()
     with ours.opened(kafka.logs) as logs:
         now_ms = SystemClock().now_ms()
@@ -147,13 +147,13 @@ def _answers_of_ours(logs: Path, asked: Sequence[Cell]) -> list[str]:
 
 def _ask_all(servers: str, asked: Sequence[Cell]) -> list[str]:
     """The lines of all cells, in their order."""
-    with _Connection(servers) as connection:
+    with Connection(servers) as connection:
         connection.wait_for_coordinators()
         # One after the other: Kafka verifies all that waits by the version of the first.
         return [line for cell in asked for line in connection.answers(cell)]
 
 
-class _Connection:
+class Connection:
     """A connection on which requests are sent one after the other."""
 
     def __init__(self, servers: str) -> None:
@@ -170,12 +170,18 @@ class _Connection:
         self._socket.close()
 
     def ask(self, request: Message, version: int) -> Any:  # noqa: ANN401 - as it was asked
-        """The response to a request."""
+        """The response to a request.
+
+        Raises:
+            EOFError: the broker has closed the connection.
+        """
         api = api_of(type(request))
         self._socket.sendall(
             encode_request(api, request, version=version, correlation_id=1, client_id="compat")
         )
         size = int.from_bytes(self._reader.read(4), "big")
+        if not size:
+            raise EOFError("the connection was closed")
         return decode_response(api, version, memoryview(self._reader.read(size)))
 
     def answers(self, cell: Cell) -> list[str]:

@@ -33,6 +33,7 @@ from tailrace.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from tailrace.runtime.slices import Slices, each_in_slices
+from tailrace.values import replace
 
 if TYPE_CHECKING:
     from tailrace.security.authorizer import Authorizer
@@ -87,7 +88,9 @@ async def _describe_page(
             return _page([*described, *denied], next_cursor)
         topic = topics.get(name)
         if topic is None:
-            described.append(_without_partitions(_missing_code(name), name))
+            missing = _without_partitions(_missing_code(name), name)
+            bits = _operations(services, header, name)
+            described.append(replace(missing, topic_authorized_operations=bits))
             await slices.turn()
             continue
         start = first.partition_index if name == first.topic_name else 0

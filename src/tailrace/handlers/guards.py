@@ -19,6 +19,7 @@ from uuid import UUID
 from tailrace.handlers.refusals import answered_parts, refusal, refused_parts
 from tailrace.protocol.answers import Answer, Deferred, Handled, Handler, LongAnswer
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, Api, ApiKey
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
 from tailrace.runtime.slices import Slices
@@ -178,7 +179,8 @@ def by_table(guard: Guard, header: RequestHeader, request: Data) -> Steps[Checke
                 allowed, denied = yield from guard.split(header, need, parts)
                 if denied:
                     refused = refused_parts(guard.api, denied, need.code)
-                    if not allowed:
+                    # The coordinator is asked for the group in any case, as by Kafka.
+                    if not allowed and guard.api.key is not ApiKey.OFFSET_DELETE:
                         answered = {answered_parts(guard.api.key): refused}
                         return guard.answer(**answered)
                     request = replace(request, **{need.field: tuple(allowed)})
@@ -193,6 +195,9 @@ def by_table(guard: Guard, header: RequestHeader, request: Data) -> Steps[Checke
 def _adding(array: str, refused: tuple[Any, ...]) -> Finish:
     def add(answer: Data) -> Steps[Data]:
         yield
+        # An error of the whole answer is all that it says.
+        if getattr(answer, "error_code", ErrorCode.NONE):
+            return answer
         return replace(answer, **{array: (*getattr(answer, array), *refused)})
 
     return add

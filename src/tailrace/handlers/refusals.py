@@ -152,6 +152,11 @@ def refusal(
             users = sorted({each.name for each in (*request.deletions, *request.upsertions)})
             error = _errors(part, code, message)
             found = make(results=tuple(part(user=each, **error) for each in users))
+        case ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS:
+            part = _part_of(make, "results")
+            # As in Kafka without the users.
+            results = tuple(part(**_errors(part, code, message)) for _ in request.users or ())
+            found = make(**error, results=results)
         case ApiKey.ELECT_LEADERS:
             parts = _Parts(
                 "replica_election_results", "topic_partitions", ("topic",),

@@ -7,7 +7,8 @@
     ExpireDelegationToken (40), 1 to 2
     DescribeDelegationToken (41), 1 to 3
 
-Codes and messages are Kafka's on a listener without SASL or certificates of clients.
+Codes and messages are Kafka's on a listener without SASL or certificates of clients. Requests about
+tokens of a client that has a name are answered as by a Kafka without `delegation.token.secret.key`.
 
 Not done: SASL and delegation tokens. Tokens that the metadata log has from Kafka stay there,
 without effect.
@@ -17,6 +18,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from tailrace.handlers.services import Services
+from tailrace.model import ANONYMOUS, Principal
+from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import RequestHeader
@@ -32,9 +35,17 @@ from tailrace.protocol.messages.sasl_handshake import SaslHandshakeResponse
 
 M = TypeVar("M", bound=Message)
 
-# Kafka answers so on PLAINTEXT, before it looks at the token or the owner.
-_NO_TOKENS: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 _REQUESTER_SINCE: Final = 3
+_USER: Final = "User"
+
+
+def _refusal_of_tokens(header: RequestHeader) -> ErrorCode:
+    """The answer of a Kafka that has no secret key for tokens."""
+    # Before it looks at the token: who has not logged in, or has done so by a token, may not ask.
+    principal = header.caller.principal
+    if principal == ANONYMOUS or principal.is_by_token:
+        return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
 
 
 def _always(answer: M) -> Callable[[Services, RequestHeader, Message], M]:
@@ -54,34 +65,63 @@ handle_sasl_authenticate = _always(
         error_message="SaslAuthenticate request received after successful authentication",
     )
 )
+
+
 # -1 for all times is what Kafka sends with an error.
-handle_renew_delegation_token = _always(
-    RenewDelegationTokenResponse(error_code=_NO_TOKENS, expiry_timestamp_ms=-1)
-)
-handle_expire_delegation_token = _always(
-    ExpireDelegationTokenResponse(error_code=_NO_TOKENS, expiry_timestamp_ms=-1)
-)
-handle_describe_delegation_token = _always(DescribeDelegationTokenResponse(error_code=_NO_TOKENS))
+def handle_renew_delegation_token(
+    _services: Services | None, header: RequestHeader, _request: Message
+) -> RenewDelegationTokenResponse:
+    """The refusal."""
+    code = _refusal_of_tokens(header)
+    return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+
+
+def handle_expire_delegation_token(
+    _services: Services | None, header: RequestHeader, _request: Message
+) -> ExpireDelegationTokenResponse:
+    """The refusal."""
+    code = _refusal_of_tokens(header)
+    return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+
+
+def handle_describe_delegation_token(
+    _services: Services | None, header: RequestHeader, _request: Message
+) -> DescribeDelegationTokenResponse:
+    """The refusal."""
+    return DescribeDelegationTokenResponse(error_code=_refusal_of_tokens(header))
 
 
 def handle_create_delegation_token(
-    _services: Services, header: RequestHeader, request: CreateDelegationTokenRequest
+    services: Services | None, header: RequestHeader, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
     """The refusal, with the owner that the request names; else it is who has asked."""
-    # Kafka's name for a client that has not logged in.
-    kind, name = owner_kind, owner_name = "User", "ANONYMOUS"
+    requester = owner = header.caller.principal
     # As in Kafka a type without a name is no owner.
     if request.owner_principal_name:
-        owner_kind = request.owner_principal_type or ""
-        owner_name = request.owner_principal_name
+        owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
+    code = _refusal_of_tokens(header)
+    if code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED:
+        if owner != requester and not _may_create_for(services, header, owner):
+            code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+        elif any(each.principal_type != _USER for each in request.renewers):
+            code = ErrorCode.INVALID_PRINCIPAL_TYPE
     has_requester = header.api_version >= _REQUESTER_SINCE
     return CreateDelegationTokenResponse(
-        error_code=_NO_TOKENS,
-        principal_type=owner_kind,
-        principal_name=owner_name,
-        token_requester_principal_type=kind if has_requester else "",
-        token_requester_principal_name=name if has_requester else "",
+        error_code=code,
+        principal_type=owner.type,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.type if has_requester else "",
+        token_requester_principal_name=requester.name if has_requester else "",
         issue_timestamp_ms=-1,
         expiry_timestamp_ms=-1,
         max_timestamp_ms=-1,
     )
+
+
+def _may_create_for(services: Services | None, header: RequestHeader, owner: Principal) -> bool:
+    if services is None or services.authorizer is None:
+        return True
+    from tailrace.security.needs import NEEDS
+
+    [need] = NEEDS[ApiKey.CREATE_DELEGATION_TOKEN]
+    return services.authorizer.allows(header, need.operation, need.resource, name=str(owner))
