@@ -16,6 +16,7 @@ from tailrace.errors import ConfigError, MissingExtraError, TailraceError
 # Help lines are here and not with the commands, since `tailrace --help` would have to import all of
 # them for it (decision 24).
 SUBCOMMANDS = {
+    "acl": "Add, list and remove access control lists of a Kafka cluster.",
     "cluster": "Show, start or move a cluster; read a metadata log's files.",
     "config": "Check files of settings without starting a broker.",
     "consume": "Print records of a topic of any Kafka cluster.",
