@@ -128,7 +128,8 @@ def configuration() -> str:
         + "\n## Settings of Apache Kafka without effect\n\nA `server.properties` may have them: "
         "the broker starts, and one line of its log has their names. So it is with "
         "`listener.name.<name>.` before any name of this page, but for `max.connections`. Names "
-        "that neither Kafka nor this page has are refused.\n\n"
+        "that neither Kafka nor this page has are refused, and so are values such as "
+        "`${file:/run/secrets:password}` with `config.providers=file`.\n\n"
         + describe_foreign_settings()
         + '\n## Producer\n\nGiven as `Producer({"linger.ms": 20})` or `Producer(linger_ms=20)`, or '
         "both: names with dots and with underscores may be mixed, and a setting that is given "

@@ -37,8 +37,6 @@ OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({
 })  # fmt: skip
 """Settings whose default is another in Kafka, and what it is there."""
 
-_PROVIDED: Final = re.compile(r"\$\{([^:}]+):[^}]*\}")
-
 
 class Given(NamedTuple):
     """A setting as it was given."""
@@ -157,8 +155,6 @@ def _other_values(given: Iterable[Given]) -> Iterator[Finding]:
     for each in given:
         if each.name.startswith("tailrace."):
             text = "Kafka has no such setting, and passes it over"
-        elif _PROVIDED.search(each.text):
-            text = "Kafka asks a provider of config.providers; here the text is taken as it is"
         elif each.name in ("listeners", "advertised.listeners") and any(
             part.strip() and "://" not in part for part in each.text.split(",")
         ):

@@ -6,6 +6,7 @@ settings, so that each default and each text is in one place only.
 
 import logging
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -77,6 +78,9 @@ if TYPE_CHECKING:
     from tailrace.security.authorizer import Authorizer
 
 logger = logging.getLogger(__name__)
+
+# `ConfigTransformer.DEFAULT_PATTERN` of Kafka, without the parts of what is asked.
+_VARIABLE: Final = re.compile(r"\$\{([^}:]*):[^}]*\}")
 
 SUGGESTIONS_AT_START_MAX: Final = 50
 """Most unknown names of a file that get a suggestion: no client has sent them, but a file may be
@@ -607,6 +611,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     }
     # Only those that have an effect are parsed: the others may have any value that Kafka allows.
     given = {name: text for name, text in texts.items() if name not in ignored}
+    faults += _unresolved(given, texts.get("config.providers", ""))
     hints = {**_HINTS, **_listener_hints(given)}
     values = parse_settings(
         BROKER_SETTINGS,
@@ -688,6 +693,18 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         # A setting of all listeners is parsed for each of them.
         raise ConfigError(list(dict.fromkeys(faults)))
     return config
+
+
+def _unresolved(given: Mapping[str, str], providers: str) -> Iterator[str]:
+    """Values that Kafka would ask a provider for; taken as they are, they could be a password."""
+    names = {each.strip() for each in providers.split(",")}
+    for name, text in given.items():
+        for found in _VARIABLE.finditer(text):
+            if found[1] in names:
+                yield (
+                    f"{name}: its value is asked of the provider {found[1]} of config.providers, "
+                    "and no Java class is loaded; give the value itself"
+                )
 
 
 def _listener_hints(given: Iterable[str]) -> dict[str, str]:
