@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tailrace.model import Principal
+from tailrace.protocol.answers import LoginEndedError
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import encode_request
@@ -18,7 +19,6 @@ from tailrace.security.audit import LoginAudit
 from tailrace.security.authenticator import (
     ConnectionLogin,
     ListenerLogins,
-    LoginEndedError,
     LoginThreads,
 )
 from tailrace.security.exchange import Exchange, Granted, RefusedLoginError, Work

@@ -28,7 +28,7 @@ from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, L
 from tailrace.broker.listeners import Listener
 from tailrace.broker.quorum import Quorum
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
-from tailrace.broker.security import NodeSecurity
+from tailrace.broker.security import NodeSecurity, ScramUsers
 from tailrace.broker.wiring import find_handlers, find_repeats
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
@@ -450,10 +450,19 @@ class RunningBroker:
                 return RequestAnswers(wrap_dispatch(dispatch))
             return RequestAnswers(dispatch, find_repeats(of_listener), self.quotas)
 
+        def users() -> ScramUsers:
+            return self.cluster.metadata.scram
+
         return Server(
             self._runtime.network,
             [
-                Port(each.name, each.host, each.port, answers(each.name), security.port_of(each))
+                Port(
+                    each.name,
+                    each.host,
+                    each.port,
+                    answers(each.name),
+                    security.port_of(each, users),
+                )
                 for each in config.listeners
             ],
             read_from_device=services.device_reads.first_bytes,

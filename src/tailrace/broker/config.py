@@ -66,6 +66,12 @@ from tailrace.security.listener_config import (
     listener_tls_config,
 )
 from tailrace.security.quotas import QUOTA_SETTINGS, QuotaConfig
+from tailrace.security.sasl_config import (
+    SASL_SETTINGS,
+    ListenerSaslConfig,
+    listener_sasl_config,
+    sasl_setting_names,
+)
 from tailrace.server.quotas import ConnectionLimits
 from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
 from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
@@ -477,6 +483,8 @@ class BrokerConfig:
     """The name of the listener by which controllers are reached; empty without any."""
     listener_tls: Mapping[str, ListenerTlsConfig]
     """The settings of encrypted listeners, by name: of this node, and that of controllers."""
+    listener_sasl: Mapping[str, ListenerSaslConfig]
+    """The logins of listeners that ask for one, by name, likewise."""
     connection_limits: ConnectionLimits
     control: ControlConfig
     topic_defaults: TopicDefaults
@@ -573,6 +581,7 @@ BROKER_SETTINGS = (
     *OWN_SETTINGS,
     *LISTENER_SETTINGS,
     *LISTENER_TLS_SETTINGS,
+    *SASL_SETTINGS,
     *GROUP_SETTINGS,
     *CONSUMER_SETTINGS,
     *TRANSACTION_SETTINGS,
@@ -638,6 +647,12 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     encrypted = [each for each in known.values() if each.is_encrypted]
     for each in encrypted:
         own_names |= {f"{each.prefix}{of_tls.name}" for of_tls in LISTENER_TLS_SETTINGS}
+    with_logins = [each for each in known.values() if each.has_logins]
+    own_logins = _own_logins(
+        own["process_roles"], inter_broker, own_listener=controller_listener, others=to_controllers
+    )
+    for each in with_logins:
+        own_names |= set(sasl_setting_names(each.prefix))
     for name in own_names & ignored.keys():
         given[name] = ignored.pop(name)
     directories = _directories(own["log_dirs"], own["log_dir"], faults)
@@ -659,6 +674,16 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         listener_tls={
             each.name: listener_tls_config(each.own_settings(given), faults=faults)
             for each in encrypted
+        },
+        listener_sasl={
+            each.name: listener_sasl_config(
+                given,
+                prefix=each.prefix,
+                own_login=own_logins.get(each.name, ""),
+                is_offered=each in (*listeners, controller_listener),
+                faults=faults,
+            )
+            for each in with_logins
         },
         control=ControlConfig(**field_values(ControlConfig, values)),
         connection_limits=ConnectionLimits(
@@ -705,6 +730,23 @@ def _unresolved(given: Mapping[str, str], providers: str) -> Iterator[str]:
                     f"{name}: its value is asked of the provider {found[1]} of config.providers, "
                     "and no Java class is loaded; give the value itself"
                 )
+
+
+def _own_logins(
+    roles: Sequence[str],
+    inter_broker: str,
+    *,
+    own_listener: Listener | None,
+    others: Listener | None,
+) -> dict[str, str]:
+    """The settings of the mechanisms by which a node logs in to others, by listener."""
+    found = {}
+    # A node that is the whole cluster has nobody to log in to.
+    if "broker" in roles and ("controller" not in roles or own_listener is not None):
+        found[inter_broker] = "sasl.mechanism.inter.broker.protocol"
+    if others is not None:
+        found[others.name] = "sasl.mechanism.controller.protocol"
+    return found
 
 
 def _listener_hints(given: Iterable[str]) -> dict[str, str]:

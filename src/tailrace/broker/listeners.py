@@ -12,9 +12,8 @@ are refused (`AbstractKafkaConfig`, `KafkaConfig.validateValues`), unless it has
 then there is nothing to confuse, and brokers use it whatever its name.
 
 A setting that begins with `listener.name.` and the listener's name in lower case counts there
-before the same one without (`valuesWithPrefixOverride`).
-
-Invariant: a listener that Kafka would ask for a login is refused.
+before the same one without (`valuesWithPrefixOverride`); for SASL, one that has the mechanism after
+that counts before both.
 """
 
 import ipaddress
@@ -53,8 +52,8 @@ class ListenerConfig:
     protocols: tuple[str, ...] = setting(
         "listener.security.protocol.map",
         default=(),
-        text="What listeners with names of their own are, as NAME:PLAINTEXT or NAME:SSL; one "
-        "with SASL_PLAINTEXT or SASL_SSL is refused.",
+        text="What listeners with names of their own are, as NAME:PROTOCOL with PLAINTEXT, SSL, "
+        "SASL_PLAINTEXT or SASL_SSL.",
     )
     controllers: tuple[str, ...] = setting(
         "controller.listener.names",
@@ -103,6 +102,11 @@ class Listener(NamedTuple):
     def is_encrypted(self) -> bool:
         """Whether its connections are encrypted."""
         return self.protocol.endswith("SSL")
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether its clients log in by SASL."""
+        return self.protocol.startswith("SASL")
 
     @property
     def prefix(self) -> str:
@@ -353,11 +357,6 @@ def _protocol_faults(
                 f"listeners: listener.security.protocol.map does not say what {name} is; add "
                 f"{name}:PLAINTEXT"
             )
-        # To serve it without would let everybody in.
-        elif _protocol_of(name, protocols).startswith("SASL"):
-            yield (
-                f"listeners: {listener.text!r} wants a login; only PLAINTEXT and SSL are supported"
-            )
 
 
 def _controller_faults(
@@ -377,13 +376,6 @@ def _controller_faults(
                     f"controller.listener.names: listener.security.protocol.map does not say what "
                     f"{name} is; add {name}:PLAINTEXT"
                 )
-    # Only the first is used, as in Kafka.
-    protocol = _protocol_of(controllers[0], protocols)
-    if protocol.startswith("SASL"):
-        yield (
-            f"controller.listener.names: {controllers[0]} is {protocol}; this broker reaches "
-            "controllers by PLAINTEXT or SSL only"
-        )
     for each in _parse("listeners", config.listeners, unnamed=PLAINTEXT, faults=[]):
         if each.name in controllers:
             yield (

@@ -73,7 +73,7 @@ async def start_broker(
         )
     # Process-wide, since codecs are: a batch of 10 KB can hold gigabytes.
     limit_decompression(config.decompressed_bytes_max)
-    security = NodeSecurity(config)
+    security = NodeSecurity(config, runtime)
     if config.has_controllers:
         broker = await _start_in_cluster(
             config,

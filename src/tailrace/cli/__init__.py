@@ -32,6 +32,7 @@ SUBCOMMANDS = {
     "storage": "Format log directories, and show the ids in them.",
     "topic": "Create, list, describe, alter and delete topics of a cluster.",
     "transaction": "List and describe transactions, and abort hanging ones.",
+    "user": "Create, list, alter and remove users that log in by SCRAM.",
 }
 """Help lines by command. Each command is a function in the module of this package of its name."""
 

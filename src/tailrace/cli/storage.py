@@ -1,14 +1,16 @@
 """`tailrace storage`: log directories formatted, and described."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from tailrace.cli.arguments import aligned, data_directories
 from tailrace.cli.feature_levels import FEATURE, RELEASE, release_name
 from tailrace.cli.on_cluster import AS_JSON, emit, say
+from tailrace.cluster.control.credentials import SCRAM_SINCE
 from tailrace.cluster.metadata.features import FeatureUpdateError, metadata_release
+from tailrace.cluster.metadata.image import METADATA_VERSION, ScramUser
 from tailrace.config.settings import INT32_MAX
 from tailrace.offline.formatting import (
     DirectoryInfo,
@@ -20,6 +22,9 @@ from tailrace.offline.formatting import (
 )
 from tailrace.offline.show import printable
 from tailrace.runtime.system import system_runtime
+
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records import UserScramCredentialRecord
 
 FORMAT = "tailrace.storage/1"
 
@@ -38,6 +43,22 @@ def storage() -> None:
 )
 @RELEASE
 @FEATURE
+# As in Kafka an argument, which other users of the machine can read while the command runs.
+@click.option(
+    "--add-scram",
+    "scram",
+    multiple=True,
+    metavar="MECHANISM=[...]",
+    help="A user that can log in from the first start, as SCRAM-SHA-512=[name=N,password=P]; "
+    "repeatable.",
+)
+@click.option(
+    "--add-scram-file",
+    "scram_file",
+    type=click.File("r"),
+    metavar="FILE",
+    help="Such users, one in each line, - for stdin: other users of the machine cannot read it.",
+)
 # Kafka's flag: without it one formatted directory is an error for all.
 @click.option(
     "--ignore-formatted", is_flag=True, help="Skip directories that are already formatted."
@@ -50,6 +71,8 @@ def format_all(
     node_id: int | None,
     release: int | None,
     levels: Mapping[str, int],
+    scram: Sequence[str],
+    scram_file: IO[str] | None,
     ignore_formatted: bool,
     as_json: bool,
 ) -> None:
@@ -65,6 +88,7 @@ def format_all(
         chosen = levels_of(release, levels)
     except FeatureUpdateError as error:
         raise click.UsageError(f"--feature: {error}") from error
+    users = _users(scram, scram_file, metadata_version=chosen[METADATA_VERSION])
     runtime = system_runtime()
     found = format_directories(
         runtime.files,
@@ -73,6 +97,7 @@ def format_all(
             cluster_id=cluster_id,
             node_id=node_id,
             levels=chosen,
+            scram=users,
             ignores_formatted=ignore_formatted,
         ),
         clock=runtime.clock,
@@ -95,6 +120,26 @@ def format_all(
     if not as_json:
         named = ", ".join(f"{name} {_level(name, level)}" for name, level in chosen.items())
         click.echo(f"feature levels of newly formatted directories: {named}")
+
+
+def _users(
+    arguments: Sequence[str], file: IO[str] | None, *, metadata_version: int
+) -> Mapping[ScramUser, "UserScramCredentialRecord"]:
+    lines = [] if file is None else [each for each in file if each.strip()]
+    if not arguments and not lines:
+        return {}
+    # hashlib loads OpenSSL, which takes 4 ms.
+    from tailrace.cluster.scram_arguments import parse_scram_users
+
+    # As in Kafka: earlier levels have no records of users.
+    if metadata_version < SCRAM_SINCE:
+        raise click.UsageError(
+            f"--add-scram: users need metadata.version {SCRAM_SINCE} (release 3.5) or more"
+        )
+    try:
+        return parse_scram_users([*arguments, *lines])
+    except ValueError as error:
+        raise click.UsageError(f"--add-scram: {error}") from error
 
 
 @storage.command()

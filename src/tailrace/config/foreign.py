@@ -169,16 +169,12 @@ ssl.provider string
 ssl.secure.random.implementation string
 ssl.trustmanager.algorithm string PKIX
 """,
-    "There is no login on listeners; those that ask for SASL are refused.": """\
-connection.failed.authentication.delay.ms int 100
-connections.max.reauth.ms long 0
+    "SASL has no Java classes and no tickets of its own; logins of this node begin when they are "
+    "needed.": """\
 sasl.client.callback.handler.class class
-sasl.enabled.mechanisms list GSSAPI
 sasl.jaas.config password
 sasl.kerberos.kinit.cmd string /usr/bin/kinit
 sasl.kerberos.min.time.before.relogin long 60000
-sasl.kerberos.principal.to.local.rules list DEFAULT
-sasl.kerberos.service.name string
 sasl.kerberos.ticket.renew.jitter float 0.05
 sasl.kerberos.ticket.renew.window.factor float 0.8
 sasl.login.callback.handler.class class
@@ -191,8 +187,6 @@ sasl.login.refresh.window.factor float 0.8
 sasl.login.refresh.window.jitter float 0.05
 sasl.login.retry.backoff.max.ms long 10000
 sasl.login.retry.backoff.ms long 100
-sasl.mechanism.controller.protocol string GSSAPI
-sasl.mechanism.inter.broker.protocol string GSSAPI
 sasl.oauthbearer.assertion.algorithm string RS256
 sasl.oauthbearer.assertion.claim.aud string
 sasl.oauthbearer.assertion.claim.exp.seconds int 300
@@ -204,25 +198,10 @@ sasl.oauthbearer.assertion.file string
 sasl.oauthbearer.assertion.private.key.file string
 sasl.oauthbearer.assertion.private.key.passphrase password
 sasl.oauthbearer.assertion.template.file string
-sasl.oauthbearer.client.credentials.client.id string
-sasl.oauthbearer.client.credentials.client.secret password
-sasl.oauthbearer.clock.skew.seconds int 30
-sasl.oauthbearer.expected.audience list ""
-sasl.oauthbearer.expected.issuer string
-sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100
-sasl.oauthbearer.jwks.endpoint.url string
 sasl.oauthbearer.jwt.retriever.class class \
 org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
 sasl.oauthbearer.jwt.validator.class class \
 org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
-sasl.oauthbearer.scope string
-sasl.oauthbearer.scope.claim.name string scope
-sasl.oauthbearer.sub.claim.name string sub
-sasl.oauthbearer.token.endpoint.url string
-sasl.server.callback.handler.class class
-sasl.server.max.receive.size int 524288
 """,
     "There are no delegation tokens.": """\
 delegation.token.expiry.check.interval.ms long 3600000

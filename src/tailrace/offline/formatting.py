@@ -14,6 +14,8 @@ ours names itself in its log at its first start (`broker.controller.node`).
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from tailrace.cluster.bootstrap import FILE as BOOTSTRAP
 from tailrace.cluster.bootstrap import first_image, write_bootstrap_file
@@ -24,7 +26,7 @@ from tailrace.cluster.metadata.features import (
     initial_levels,
     plan_levels,
 )
-from tailrace.cluster.metadata.image import METADATA_VERSION, MetadataImage
+from tailrace.cluster.metadata.image import METADATA_VERSION, MetadataImage, ScramUser
 from tailrace.cluster.metadata.proof import METADATA_FOLDER
 from tailrace.cluster.metadata.quorum_state import QuorumState, read_quorum_state
 from tailrace.cluster.metadata.snapshot_files import SnapshotFile, find_snapshots
@@ -46,6 +48,9 @@ from tailrace.storage.directories import (
 )
 from tailrace.values import dataclass
 
+if TYPE_CHECKING:
+    from tailrace.protocol.metadata_records import UserScramCredentialRecord
+
 DEFAULT_NODE_ID = 1
 """The node that a directory is formatted for if none is given."""
 
@@ -60,6 +65,8 @@ class Wanted:
     """None where none is formatted: `DEFAULT_NODE_ID`."""
     levels: Mapping[str, int]
     """Levels of features, `metadata.version` among them."""
+    scram: "Mapping[ScramUser, UserScramCredentialRecord]" = MappingProxyType({})
+    """SCRAM credentials with which the cluster begins."""
     ignores_formatted: bool = False
     """Whether directories that are formatted stay as they are, instead of being an error."""
 
@@ -120,7 +127,8 @@ def format_directories(
         for at in new:
             files.make_directory(at)
             # Before any identity: a directory without `meta.properties` can be formatted again.
-            write_bootstrap_file(files, at, MetadataImage(features=wanted.levels), now_ms=now_ms)
+            image = MetadataImage(features=wanted.levels, scram=wanted.scram)
+            write_bootstrap_file(files, at, image, now_ms=now_ms)
         identities = {}
         for at in new:
             identity = MetaProperties(

@@ -140,3 +140,11 @@ class Repeats(Protocol):
 
 class CloseConnectionError(FatalError):
     """A handler wants the connection closed: Kafka's answer to a failed produce with acks=0."""
+
+
+class LoginEndedError(CloseConnectionError):
+    """A login has failed: the connection ends with this answer, which may be empty."""
+
+    def __init__(self, reason: str, answer: list[Records]) -> None:
+        self.answer = answer
+        super().__init__(reason)

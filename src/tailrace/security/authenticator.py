@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, cast
 
 from tailrace.errors import FatalError
 from tailrace.model import Principal
-from tailrace.protocol.answers import CloseConnectionError
+from tailrace.protocol.answers import LoginEndedError
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Buffer, Message, Records
@@ -64,14 +64,6 @@ Answer = list[Records] | Awaitable[list[Records]]
 
 class RequestRefusedError(FatalError):
     """A client sends what may not come now; it gets no answer."""
-
-
-class LoginEndedError(CloseConnectionError):
-    """A login has failed: the connection ends with this answer, which may be empty."""
-
-    def __init__(self, reason: str, answer: list[Records]) -> None:
-        self.answer = answer
-        super().__init__(reason)
 
 
 class LoginThreads:
@@ -213,7 +205,8 @@ class ConnectionLogin:
     def _answer_versions(self, answer: Answer) -> Answer:
         if not isinstance(answer, list):
             return self._answer_versions_later(answer)
-        _, code = _CODE.unpack_from(cast("list[Buffer]", answer)[0], _SIZE.size)
+        # An answer may be in several buffers.
+        _, code = _CODE.unpack_from(b"".join(cast("list[Buffer]", answer)), _SIZE.size)
         # A client that is asked to try an older version, or another name, tries again.
         if not code:
             self._state = _State.VERSIONED

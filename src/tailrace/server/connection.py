@@ -19,11 +19,16 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tailrace.errors import TailraceError
 from tailrace.model import Principal
-from tailrace.protocol.answers import CloseConnectionError, Deferred, Throttled
+from tailrace.protocol.answers import (
+    CloseConnectionError,
+    Deferred,
+    LoginEndedError,
+    Throttled,
+)
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import Caller
@@ -34,6 +39,9 @@ from tailrace.server.dispatch import ConnectionRepeats, RequestAnswers
 from tailrace.server.memory import ConnectionMemory, ReceiveTurns, RequestMemory
 from tailrace.server.receiving import RequestInput
 from tailrace.server.sending import NotCachedError, ResponseSender, StoredBytesError
+
+if TYPE_CHECKING:
+    from tailrace.security.authenticator import ConnectionLogin
 
 T = TypeVar("T")
 
@@ -66,8 +74,12 @@ class Connection:
         turns: ReceiveTurns,
         on_lost: Callable[["Connection"], None],
         on_close: Callable[["Connection"], None],
+        login: "ConnectionLogin | None" = None,
     ) -> None:
-        """`on_lost` has to close the connection, now or in a later turn of the loop."""
+        """`on_lost` has to close the connection, now or in a later turn of the loop.
+
+        `login` takes what comes before the client has logged in; None: it need not.
+        """
         self._socket = socket
         self._caller = Caller(socket.peer, listener=listener)
         self._dispatch = answers.dispatch
@@ -76,8 +88,13 @@ class Connection:
         self._on_lost = on_lost
         self._on_close = on_close
         self._turns = turns
+        self._login = login
+        self._frame_bytes_max = frame_bytes_max
         self._share = ConnectionMemory(memory, granted=self._continue, evict=self.close)
-        self.requests = RequestInput(self._share, frame_bytes_max=frame_bytes_max)
+        self.requests = RequestInput(
+            self._share,
+            frame_bytes_max=frame_bytes_max if login is None else login.receive_bytes_max,
+        )
         """Requests that have been received and not been answered."""
         self._output: list[Records] = []
         self._answering: asyncio.Task[None] | None = None
@@ -230,8 +247,13 @@ class Connection:
                     "tls_failed peer=%s listener=%s reason=%s",
                     self.peer, self._caller.listener, error,
                 )  # fmt: skip
+            case LoginEndedError():
+                # Its reason is in the log already, as part of a count if there are many.
+                self._output += error.answer
             case CloseConnectionError():
                 logger.info("connection_closed peer=%s reason=%s", self.peer, error)
+            case TailraceError() if self._login is not None and not self._login.is_open:
+                self._login.refused(str(error))
             case TailraceError():
                 logger.warning("request_refused peer=%s reason=%s", self.peer, error)
             case _:
@@ -288,7 +310,10 @@ class Connection:
                 self._is_resting = True
                 self._loop.call_soon(self._continue)
                 break
-            repeated = self.requests.take_repeated(self._repeats)
+            # Before repeated requests, which a session that has ended must not be answered either.
+            login = self._login
+            is_login = login is not None and login.takes(self.requests.next_key)
+            repeated = None if is_login else self.requests.take_repeated(self._repeats)
             if repeated is not None:
                 if isinstance(repeated, Deferred):
                     self._defer(repeated)
@@ -299,7 +324,11 @@ class Connection:
                 frame = self.requests.next_frame()
                 if frame is None:
                     break
-                answer = self._dispatch(frame, self._caller, self._repeats)
+                answer = (
+                    self._dispatch(frame, self._caller, self._repeats)
+                    if login is None or not is_login
+                    else self._log_in(login, frame)
+                )
             except Exception as error:  # noqa: BLE001 - as in _guard
                 self._fail_in_turn(error)
                 break
@@ -314,6 +343,30 @@ class Connection:
                 self._answering = asyncio.ensure_future(self._answer(answer))
         self._flush()
         self._watch()
+
+    def _log_in(
+        self, login: "ConnectionLogin", frame: memoryview
+    ) -> list[Records] | Awaitable[list[Records]]:
+        """The answer to a frame of the login."""
+        answer = login.take(frame, lambda asked: self._dispatch(asked, self._caller, None))
+        if isinstance(answer, list):
+            self._note_login(login)
+            return answer
+        return self._log_in_later(login, answer)
+
+    async def _log_in_later(
+        self, login: "ConnectionLogin", answer: Awaitable[list[Records]]
+    ) -> list[Records]:
+        found = await answer
+        self._note_login(login)
+        return found
+
+    def _note_login(self, login: "ConnectionLogin") -> None:
+        if login.principal is not None:
+            self.identify(login.principal)
+        self.requests.frame_bytes_max = (
+            self._frame_bytes_max if login.is_open else login.receive_bytes_max
+        )
 
     def _defer(self, answer: Deferred[list[Records]]) -> None:
         self._deferred.append(answer)

@@ -7,15 +7,13 @@ request came. Limits and memory are shared.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.errors import ListenError
 from tailrace.model import Principal
-from tailrace.protocol.fields import Records
-from tailrace.protocol.frames import Caller
 from tailrace.runtime.clock import Clock, elapsed_ms
 from tailrace.runtime.network import AcceptedSocket, Listener, Network
 from tailrace.server.connection import Connection
@@ -26,6 +24,7 @@ from tailrace.server.sending import DeviceRead, ResponseSender
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
+    from tailrace.security.authenticator import ListenerLogins
     from tailrace.security.listener_tls import ListenerTls
 
 logger = logging.getLogger(__name__)
@@ -41,30 +40,13 @@ THROTTLED_MAX: Final = 1000
 """Most refused connections that wait for their end: each takes a descriptor."""
 
 
-class ConnectionLogin(Protocol):
-    """The login of one connection, which answers its requests until it is done."""
-
-    @property
-    def principal(self) -> Principal | None:
-        """The name of the client; None: it has not logged in yet."""
-        ...
-
-    def answer(self, frame: memoryview, caller: Caller) -> list[Records] | Awaitable[list[Records]]:
-        """The answer to a request frame without its size.
-
-        Raises:
-            CloseConnectionError: no request may follow.
-        """
-        ...
-
-
 class PortSecurity(NamedTuple):
     """Encryption and logins of a port."""
 
     tls: "ListenerTls | None" = None
     """Its certificate and rules; None: connections are not encrypted."""
-    login: Callable[[], ConnectionLogin] | None = None
-    """Begins the login of a new connection; None: there are no logins."""
+    login: "ListenerLogins | None" = None
+    """The logins of its clients; None: they do not log in."""
 
 
 class Port(NamedTuple):
@@ -242,6 +224,9 @@ class Server:
             self._close_throttled(socket)
         for connection in tuple(self._connections):
             connection.close()
+        for port in self._ports:
+            if port.security.login is not None:
+                port.security.login.audit.close()
 
     def _sweep_later(self) -> asyncio.Handle:
         delay_s = min(self._idle_s_max / 2, SWEEP_S)
@@ -352,6 +337,12 @@ class Server:
                 connection.identify(principal)
 
             socket = AcceptedTlsSocket(socket, tls, secured=secured)
+        login = None
+        if port.security.login is not None:
+            # Here, because most brokers have no logins.
+            from tailrace.security.authenticator import ConnectionLogin
+
+            login = ConnectionLogin(port.security.login, socket.peer)
         connection = Connection(
             socket,
             port.answers,
@@ -362,6 +353,7 @@ class Server:
             turns=self._turns,
             on_lost=self._close_later,
             on_close=ended,
+            login=login,
         )
         self._connections[connection] = port.name
         if self._quotas.is_full(port.name):

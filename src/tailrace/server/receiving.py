@@ -127,7 +127,8 @@ class RequestInput:
 
     def __init__(self, share: ConnectionMemory, *, frame_bytes_max: int) -> None:
         self._share = share
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
+        """Size of the largest frame that is taken from now on."""
         self._input = bytearray(INPUT_BYTES)
         self._view = memoryview(self._input)
         self._start = self._end = 0
@@ -197,10 +198,14 @@ class RequestInput:
             self._is_share_used = True
             return large.take()
         available = self._end - self._start
-        if available < _PREFIX.size:
+        if available < SIZE_BYTES:
             return None
-        size, key = _PREFIX.unpack_from(self._input, self._start)
-        limit = self._frame_bytes_max
+        (size,) = _SIZE.unpack_from(self._input, self._start)
+        key = self.next_key
+        # Only a token of a login is shorter than an API key, and may be empty.
+        if key is None and not 0 <= size < _PREFIX.size - SIZE_BYTES:
+            return None
+        limit = self.frame_bytes_max
         # Refused by its length alone, before any memory is claimed for it.
         if size > ORDINARY_FRAME_BYTES_MAX and key != ApiKey.PRODUCE:
             limit = min(limit, ORDINARY_FRAME_BYTES_MAX)
@@ -237,7 +242,7 @@ class RequestInput:
         if available < SIZE_BYTES + _SIZE.unpack_from(self._input, self._start)[0]:
             return None
         taken = repeats.take(
-            self._input, self._start, self._end, frame_bytes_max=self._frame_bytes_max
+            self._input, self._start, self._end, frame_bytes_max=self.frame_bytes_max
         )
         if taken is None:
             return None

@@ -206,7 +206,7 @@ class ControllerNode:
                     self._listener.host,
                     self._listener.port,
                     RequestAnswers(dispatcher.dispatch),
-                    security.port_of(self._listener),
+                    security.port_of(self._listener, lambda: self.image.scram),
                 )
             ],
             read_from_device=DeviceReads(runtime.threads).first_bytes,

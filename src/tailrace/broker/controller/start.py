@@ -89,7 +89,7 @@ async def start_controller(config: BrokerConfig, runtime: Runtime) -> RunningCon
             "settings_ignored names=%s reason=a controller does not do what they ask for",
             ",".join(config.ignored),
         )
-    security = NodeSecurity(config)
+    security = NodeSecurity(config, runtime)
     # Only that of the metadata log: a controller has no other logs (Kafka's takes all of them).
     opened = open_log_directories(
         runtime.files,
