@@ -128,6 +128,40 @@ def test_a_full_disk_leaves_nothing_of_an_append() -> None:
     assert (log.end_offset, log.last_epoch) == (4, 1)
 
 
+def test_committed_records_are_not_cut_after_a_start() -> None:
+    """Also where no snapshot has them, and after a leader with less has been followed in vain."""
+    copy, leader = Copy(), leader_of(1, 2, 3)
+    log = copy.open()
+    follow(log, leader)
+    log.abandon()
+    leader.lose_from(4)
+    for _ in range(2):
+        log = copy.open()
+        with pytest.raises(DivergedError, match="committed all below 5"):
+            follow(log, leader)
+        assert log.end_offset == 5
+        log.abandon()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"00000000000000000005", b"%020d %020d\n" % (5, 6), b"\xff" * 42, bytes(42)],
+)
+def test_a_torn_committed_offset_is_none(content: bytes) -> None:
+    """A loss of power may leave anything, and what was not committed is cut then as always."""
+    copy, leader = Copy(), leader_of(1, 2, 3)
+    log = copy.open()
+    follow(log, leader)
+    log.abandon()
+    file = copy.files.open(f"{FOLDER}/committed")
+    file.resize(0)
+    file.write(0, content)
+    leader.lose_from(4)
+    log = copy.open()
+    follow(log, leader)
+    assert log.end_offset == 4
+
+
 def test_committed_records_are_never_cut() -> None:
     """Kafka's brokers end with that too; the sentence says what to do, and the log is as before."""
     copy, leader = Copy(), leader_of(1, 2, 3)

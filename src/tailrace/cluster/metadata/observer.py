@@ -12,12 +12,19 @@ that it cannot prove, down to an empty log.
 
 Not here: requests (`broker.kraft.metadata_fetch`).
 
+The file `committed` has the offset below which a leader has confirmed all, for the next start: an
+older copy of the quorum's log is refused then, too. It is as durable as the log, whose end a loss
+of power may take.
+
 Invariants: `image` is the replay of committed records alone, and a batch that is refused changes
 nothing. The epoch of a leader is in `quorum-state`, on the device, before anything is done in it.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from copy import copy
+from typing import Final
 
 from tailrace.cluster.metadata.features import check_levels
 from tailrace.cluster.metadata.folder import Memory, MetadataFolder, MetadataLogConfig
@@ -40,11 +47,16 @@ from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, DirectoryError, FatalError
 from tailrace.model import LeaderEpoch, Offset
 from tailrace.records.batch import Batch, read_batches
+from tailrace.runtime.files import Files
+from tailrace.storage.checkpoints import read_text
 from tailrace.storage.epochs import EpochEnd, EpochEntry
 from tailrace.storage.log import Log
 from tailrace.storage.shrink import truncate_fully_and_start_at, truncate_to
 
 NO_LEADER = -1
+_COMMITTED: Final = "committed"
+_COMMITTED_LINE: Final = re.compile(r"([0-9]{20}) \1\n")
+"""The offset twice, so that a torn write is noticed. Kafka passes the file over."""
 
 
 class LeaderContradictionError(FatalError):
@@ -66,8 +78,11 @@ class ObserverLog:
         *,
         config: MetadataLogConfig,
         state: QuorumState,
+        committed: int,
     ) -> None:
+        """`committed` is what the file of this name has."""
         self._folder = folder
+        self._committed = committed
         self._log = log
         self._replay = replay
         self._state = state
@@ -214,6 +229,10 @@ class ObserverLog:
         change = ahead.see_all(committed())
         if change.features:
             check_levels(ahead.image.features, folder=self._folder.path)
+        if ahead.next_offset > self._committed:
+            # Before the image changes: the caller gets no change when the device refuses.
+            _write_committed(self._folder.files, self._folder.path, ahead.next_offset)
+            self._committed = ahead.next_offset
         self._replay, self.high_watermark = ahead, reached
         self._log.advance_high_watermark(ahead.next_offset)
         self._upkeep.note_applied(sum(sizes))
@@ -232,7 +251,7 @@ class ObserverLog:
         offset = self._log.epochs.divergence(
             EpochEnd(LeaderEpoch(epoch), Offset(end_offset)), log_end=self._log.end_offset
         )
-        committed = max(self.next_offset, self.high_watermark)
+        committed = max(self.next_offset, self.high_watermark, self._committed)
         if offset < committed:
             raise DivergedError(
                 f"the log of leader {self.leader_id} differs from {self._folder.path} at offset "
@@ -254,10 +273,12 @@ class ObserverLog:
         Raises:
             LeaderContradictionError: it lacks what is committed, or is of an epoch to come.
         """
-        if end_offset < max(self.next_offset, 1):
+        # A loss of power may have taken the end of the log, which the snapshot need not have.
+        committed = max(self.next_offset, min(self._committed, self.end_offset), 1)
+        if end_offset < committed:
             raise LeaderContradictionError(
                 f"the leader has a snapshot for offset {end_offset}, and everything below "
-                f"{self.next_offset} is committed"
+                f"{committed} is committed"
             )
         if not 0 <= epoch <= self.epoch:
             raise LeaderContradictionError(
@@ -367,7 +388,26 @@ def open_observer_log(
     if state.epoch < last_epoch:
         # As Kafka: the file is older than the log, or was lost.
         state = QuorumState(NO_LEADER, last_epoch, state.voters)
-    return ObserverLog(folder, log, replay, config=config, state=state)
+    committed = _read_committed(files, path)
+    return ObserverLog(folder, log, replay, config=config, state=state, committed=committed)
+
+
+def _read_committed(files: Files, path: str) -> int:
+    """The offset in `committed`; 0 where there is none, or a loss of power has torn it."""
+    file_path = f"{path}/{_COMMITTED}"
+    if not files.exists(file_path):
+        return 0
+    try:
+        found = _COMMITTED_LINE.fullmatch(read_text(files, file_path))
+    except CorruptionError:
+        return 0
+    return int(found[1]) if found is not None else 0
+
+
+def _write_committed(files: Files, path: str, offset: int) -> None:
+    # In place, in one write of the same length: a kill leaves the old one or the new one.
+    with closing(files.open(f"{path}/{_COMMITTED}", create=True)) as file:
+        file.write(0, f"{offset:020} {offset:020}\n".encode())
 
 
 def _check_role(memory: Memory, *, path: str, node_id: int) -> None:

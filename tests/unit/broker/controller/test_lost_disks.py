@@ -112,6 +112,31 @@ async def test_an_older_copy_ends_a_broker_that_runs(
         await cluster.stop(1)
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_an_older_copy_is_refused_by_each_start_of_a_broker(
+    outside: Outside, *, is_killed: bool
+) -> None:
+    """A supervisor starts it again: it knows what was committed, whatever epoch the copy begins."""
+    async with own_cluster(outside, 1) as cluster:
+        older = backup(cluster.disks[CONTROLLER])
+        await cluster.add_topic(replicas=(1,))
+        assert (await produce(cluster.peer(1), "t", batch(b"one"))).error_code == 0
+        await outside.pass_time(1)
+        if is_killed:
+            cluster.kill(1)
+        own = cluster.disks[CONTROLLER]
+        await restart_on(cluster, older)
+        if not is_killed:
+            await cluster.brokers[1].failed.wait()
+            await cluster.stop(1)
+        for _ in range(3):
+            with pytest.raises(TailraceError, match="restored from an older copy"):
+                await asyncio.wait_for(cluster.start(1), timeout=120)
+        await restart_on(cluster, own)
+        await cluster.start(1)
+        assert cluster.end(1) == 1
+
+
 async def test_the_last_leader_that_lost_its_disk_is_not_elected(outside: Outside) -> None:
     """The records are on the others, which were killed before it: an operator chooses one."""
     settings = {"min.insync.replicas": "2"}
