@@ -16,11 +16,12 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from tailrace.handlers.produce_refusals import has_transactional
 from tailrace.handlers.refusals import answered_parts, refusal, refused_parts
 from tailrace.protocol.answers import Answer, Deferred, Handled, Handler, LongAnswer
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.fields import NO_UUID
+from tailrace.protocol.fields import NO_UUID, wire_fields
 from tailrace.protocol.frames import RequestHeader
 from tailrace.runtime.slices import Slices
 from tailrace.security.acls import CLUSTER_NAME, AclResource
@@ -74,6 +75,11 @@ class Guard:
         """
         self.api: Api = APIS.get(key) or BETWEEN_NODES[key]
         self.needs = needs
+        """All rights of the API, in the order of the table."""
+        self.whole, self.parts, self.shown = (
+            tuple(each for each in needs if each.refused is kind)
+            for kind in (Refused.WHOLE, Refused.PARTS, Refused.SHOWN)
+        )
         self.authorizer = authorizer
         self.topic_name = topic_name
         self.has_topic = has_topic
@@ -94,12 +100,33 @@ class Guard:
 
     def has_instead(self, header: RequestHeader, need: Need) -> bool:
         """Whether the client has a right on the cluster that does as well."""
-        return any(
-            self.authorizer.allows(
+        for each in need.instead:
+            if self.authorizer.allows(
                 header, each, AclResource.CLUSTER, name=CLUSTER_NAME, is_access=False
-            )
-            for each in need.instead
-        )
+            ):
+                return True
+        return False
+
+    def allows_all(self, header: RequestHeader, request: Data) -> bool:
+        """Whether the client has every right for a request that refuses it in whole or in part.
+
+        Most requests end with that, in a third of the time that it takes to sort their parts.
+        """
+        for need in self.whole:
+            found = getattr(request, need.field) if need.field else CLUSTER_NAME
+            for name in (found,) if isinstance(found, str) else found or ():
+                if not self.has(header, need, name, is_access=False):
+                    return False
+        for need in self.parts:
+            if need.instead and self.has_instead(header, need):
+                continue
+            for each in getattr(request, need.field):
+                part = self.name_in(each, need)
+                if part is not None and not self.authorizer.allows(
+                    header, need.operation, need.resource, name=part, is_access=False
+                ):
+                    return False
+        return True
 
     def refuse(self, request: Data, need: Need) -> Checked:
         """The refusal of all of a request."""
@@ -164,32 +191,26 @@ Check = Callable[[Guard, RequestHeader, Any], Steps[Checked]]
 
 def by_table(guard: Guard, header: RequestHeader, request: Data) -> Steps[Checked]:
     """The check by the table alone: the needs of all kinds but ADDED."""
-    finish: list[Finish] = []
-    refused: tuple[Any, ...] = ()
-    for need in guard.needs:
-        match need.refused:
-            case Refused.WHOLE:
-                found = getattr(request, need.field) if need.field else CLUSTER_NAME
-                for name in (found,) if isinstance(found, str) else found or ():
-                    if not guard.has(header, need, name):
-                        return guard.refuse(request, need)
-                    yield
-            case Refused.PARTS:
-                parts = getattr(request, need.field)
-                allowed, denied = yield from guard.split(header, need, parts)
-                if denied:
-                    refused = refused_parts(guard.api, denied, need.code)
-                    # The coordinator is asked for the group in any case, as by Kafka.
-                    if not allowed and guard.api.key is not ApiKey.OFFSET_DELETE:
-                        answered = {answered_parts(guard.api.key): refused}
-                        return guard.answer(**answered)
-                    request = replace(request, **{need.field: tuple(allowed)})
-                    finish.append(_adding(answered_parts(guard.api.key), refused))
-            case Refused.SHOWN:
-                finish.append(_showing(guard, header, need))
-            case Refused.ADDED:
-                pass
-    return Checked(request, finish=tuple(finish))
+    finish: tuple[Finish, ...] = ()
+    for need in guard.whole:
+        found = getattr(request, need.field) if need.field else CLUSTER_NAME
+        for name in (found,) if isinstance(found, str) else found or ():
+            if not guard.has(header, need, name):
+                return guard.refuse(request, need)
+            yield
+    for need in guard.parts:
+        allowed, denied = yield from guard.split(header, need, getattr(request, need.field))
+        if denied:
+            array = answered_parts(guard.api.key)
+            refused = refused_parts(guard.api, denied, need.code)
+            # The coordinator is asked for the group in any case, as by Kafka.
+            if not allowed and guard.api.key is not ApiKey.OFFSET_DELETE:
+                return guard.answer(**{array: refused})
+            request = replace(request, **{need.field: tuple(allowed)})
+            finish += (_adding(array, refused),)
+    for need in guard.shown:
+        finish += (_showing(guard, header, need),)
+    return Checked(request, finish=finish)
 
 
 def _adding(array: str, refused: tuple[Any, ...]) -> Finish:
@@ -229,17 +250,25 @@ def guarded(
     """
     key = guard.api.key
     check = checks.get(key, by_table)
-    if check is by_table and not any(need.refused is not Refused.ADDED for need in guard.needs):
+    if check is by_table and not (guard.whole or guard.parts or guard.shown):
         return handler
-    fields = [each.field for each in guard.needs if each.refused is not Refused.SHOWN]
-    counted = [each for each in (*fields, "topics", "resources") if each]
+    is_by_table = check is by_table and not guard.shown
+    # Those of the table, and those of the functions.
+    arrays = {each.name for each in wire_fields(guard.api.request) if each.is_array}
+    counted = tuple(
+        arrays & {"topics", "resources", *(each.field for each in (*guard.whole, *guard.parts))}
+    )
 
     def handle(header: RequestHeader, request: Data) -> Handled:
-        count = max(len(getattr(request, each, None) or ()) for each in counted) if counted else 0
-        if count > CHECKED_INLINE_MAX:
-            if key in long:
-                return LongAnswer(lambda: later(header, request), waits_for_device=True)
-            return later(header, request)
+        for each in counted:
+            parts = getattr(request, each)
+            if parts is not None and len(parts) > CHECKED_INLINE_MAX:
+                if key in long:
+                    return LongAnswer(lambda: later(header, request), waits_for_device=True)
+                return later(header, request)
+        is_plain = is_by_table or (key is ApiKey.PRODUCE and not has_transactional(request))
+        if is_plain and guard.allows_all(header, request):
+            return handler(header, request)
         checked = _at_once(check(guard, header, request))
         if checked.request is None:
             return checked.answer

@@ -47,7 +47,7 @@ from tailrace.errors import (
     RecordError,
     TailraceError,
 )
-from tailrace.handlers.produce_refusals import Refusal, is_transactional
+from tailrace.handlers.produce_refusals import Refusal, has_transactional
 from tailrace.handlers.services import Services, error_code
 from tailrace.model import Acks, Codec, Offset, TopicPartition
 from tailrace.protocol.answers import Answer, CloseConnectionError, Deferred
@@ -177,7 +177,7 @@ def _append_all(
     refusal = _refusal_of_all(request)
     is_for_all = request.acks == Acks.ALL
     # One transactional batch makes the whole request wait for the coordinator: its order is kept.
-    if refusal is None and _has_transactional(request):
+    if refusal is None and has_transactional(request):
         return _produce_in_transaction(services, header, request, is_for_all=is_for_all)
     # A held partition moves between directories or has no log yet, and appends to it have to wait.
     if services.replicas.held or not _is_short(services, request):
@@ -241,14 +241,6 @@ def _loop_share(services: Services, topic: Topic | None, data: PartitionProduceD
     name = TopicPartition("" if topic is None else topic.name, data.index)
     partition = services.replicas.get(name)
     return loop_share(data.records, None if partition is None else partition.log.config)
-
-
-def _has_transactional(request: ProduceRequest) -> bool:
-    return any(
-        is_transactional(data.records or b"")
-        for topic in request.topic_data
-        for data in topic.partition_data
-    )
 
 
 async def _produce_in_transaction(

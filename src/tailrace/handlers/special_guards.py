@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from tailrace.handlers.guards import Check, Checked, Data, Guard, Steps, by_table
-from tailrace.handlers.produce_refusals import is_transactional
+from tailrace.handlers.produce_refusals import has_transactional
 from tailrace.handlers.refusals import answered_parts, refused_parts
 from tailrace.handlers.services import NO_OPERATIONS
 from tailrace.model import INTERNAL_TOPICS, Acks
@@ -41,10 +41,8 @@ _OF_BROKERS_SINCE: Final = 4
 
 
 def check_produce(guard: Guard, header: RequestHeader, request: Data) -> Steps[Checked]:
-    by_transaction = guard.needs[0]
-    batches = (each for topic in request.topic_data for each in topic.partition_data)
-    if any(is_transactional(each.records or b"") for each in batches):
-        name = request.transactional_id
+    if has_transactional(request):
+        by_transaction, name = guard.needs[0], request.transactional_id
         if name is None or not guard.has(header, by_transaction, name):
             return _unless_unwanted(guard, request, guard.refuse(request, by_transaction))
     checked = yield from by_table(guard, header, request)

@@ -185,9 +185,14 @@ class Rules:
         who = _who(principal, host)
 
         def has(cells: _Cells, permission: Permission) -> bool:
-            counts = (cells[each].counts for each in who if each in cells)
-            asked = ((operation, permission), (AclOperation.ALL, permission))
-            return any(key in count for count in counts for key in asked)
+            for each in who:
+                cell = cells.get(each)
+                if cell is not None and (
+                    (operation, permission) in cell.counts
+                    or (AclOperation.ALL, permission) in cell.counts
+                ):
+                    return True
+            return False
 
         every = names.literal.get(ANY_NAME, {})
         if has(every, Permission.DENY):
@@ -200,13 +205,15 @@ class Rules:
             lengths = (length for length in names.lengths if length <= len(name))
             return bool(denied) and any(name[:length] in denied for length in lengths)
 
-        return any(
-            has(cells, Permission.ALLOW)
-            and not (is_literal and has(cells, Permission.DENY))
-            and not is_covered(name)
-            for is_literal, patterns in ((True, names.literal), (False, names.prefixed))
-            for name, cells in patterns.items()
-        )
+        for is_literal, patterns in ((True, names.literal), (False, names.prefixed)):
+            for name, cells in patterns.items():
+                if (
+                    has(cells, Permission.ALLOW)
+                    and not (is_literal and has(cells, Permission.DENY))
+                    and not is_covered(name)
+                ):
+                    return True
+        return False
 
 
 def _who(principal: str, host: str) -> tuple[tuple[str, str], ...]:
