@@ -32,7 +32,6 @@ def handle_describe_user_scram_credentials(
     Behaviour: mechanism and iterations of each credential in the metadata log, never a key or a
         salt. No user, or none named, means all. A user without credentials is RESOURCE_NOT_FOUND,
         and one that is named twice DUPLICATE_RESOURCE, with Kafka's messages.
-    Not done: logins; see SaslHandshake.
     """
     known: dict[str, list[CredentialInfo]] = {}
     for owner, record in services.cluster.metadata.scram.items():
@@ -76,8 +75,8 @@ async def handle_alter_user_scram_credentials(
         by itself, and all changes are one batch. The rules are those of the controller
         (`cluster.control.credentials`), with Kafka's codes and messages.
     After a crash: all of the changes are there if the request was answered; else all or none.
-    Not done: logins; see SaslHandshake. A broker of Kafka that gets the directory logs users in by
-        these credentials.
+    Logins by them are those of listeners with SASL, here and at a broker of Kafka that gets the
+        directory; connections that have logged in before stay.
     """
     answer: AlterUserScramCredentialsResponse = await decide_here(
         services, header, request, rule=alter_user_scram_credentials

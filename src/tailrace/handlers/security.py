@@ -1,4 +1,4 @@
-"""Logins and delegation tokens: this broker has none of them.
+"""Logins that come when none is due, and delegation tokens, of which there are none.
 
     SaslHandshake (17), 0 to 1
     SaslAuthenticate (36), 0 to 2
@@ -7,11 +7,11 @@
     ExpireDelegationToken (40), 1 to 2
     DescribeDelegationToken (41), 1 to 3
 
-Codes and messages are Kafka's on a listener without SASL or certificates of clients. Requests about
-tokens of a client that has a name are answered as by a Kafka without `delegation.token.secret.key`.
+Codes and messages are Kafka's on a listener without SASL, or after a login that has no end; logins
+themselves are in `security.authenticator`. Requests about tokens of a client that has a name are
+answered as by a Kafka without `delegation.token.secret.key`.
 
-Not done: SASL and delegation tokens. Tokens that the metadata log has from Kafka stay there,
-without effect.
+Not done: delegation tokens. Tokens that the metadata log has from Kafka stay there, without effect.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -33,6 +33,8 @@ from tailrace.security.scram import salted_password
 from tailrace.server.dispatch import Dispatch
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
+from tests.unit.broker.tls_peers import encrypted, showing
+from tests.unit.security.parties import authority, party
 
 MODULES = "org.apache.kafka.common.security"
 PREFIX = "listener.name.sasl_plaintext."
@@ -118,15 +120,6 @@ async def metadata(peer: Peer) -> MetadataResponse:
 async def versions(peer: Peer, *, version: int = 4, software: str = "tests") -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name=software, client_software_version="1")
     return await peer.ask(ApiKey.API_VERSIONS, request, ApiVersionsResponse, version=version)
-
-
-async def is_closed(outside: Outside, peer: Peer) -> bool:
-    """Whether the broker ends the connection without a word, after its delay."""
-    del outside
-    return await peer.is_closed()
-
-
-Main = Callable[[], Coroutine[None, None, None]]
 
 
 def raw(token: bytes) -> bytes:
@@ -592,5 +585,64 @@ def test_many_logins_at_a_time(outside: Outside) -> None:
             peers = [connect(outside, broker) for _ in range(100)]
             answers = await asyncio.gather(*(log_in(each) for each in peers))
             assert {each.error_code for each in answers} == {0}
+
+    outside.run(main())
+
+
+@pytest.mark.parametrize("first", [b"", b"\0", b"\x60\x81", b"\x7f\xff\0\0\0\0\0\0\xff\xff"])
+def test_bytes_that_are_no_request_end_the_connection(outside: Outside, first: bytes) -> None:
+    """A first frame without the header of a request ends the connection, without an answer."""
+
+    async def main() -> None:
+        async with serving(outside) as (broker, callers):
+            peer = connect(outside, broker)
+            peer.send_bytes(raw(first))
+            assert await peer.is_closed()
+            assert callers == []
+
+    outside.run(main())
+
+
+@pytest.mark.parametrize("client_auth", ["none", "requested", "required"])
+def test_a_login_over_tls_names_the_user(outside: Outside, client_auth: str) -> None:
+    """With SASL_SSL a client has the name of its login, also if it has shown a certificate."""
+    settings = {
+        name.replace("sasl_plaintext", "sasl_ssl"): text for name, text in SETTINGS.items()
+    } | {
+        "listeners": "SASL_SSL://memory:0",
+        "ssl.client.auth": client_auth,
+        **party("broker").keystore,
+        **authority().truststore,
+    }
+
+    async def main() -> None:
+        callers: list[Caller] = []
+
+        def noting(dispatch: Dispatch) -> Dispatch:
+            def note(frame: memoryview, caller: Caller, *more: object) -> object:
+                callers.append(caller)
+                return dispatch(frame, caller, *more)  # type: ignore[arg-type]
+
+            return note  # type: ignore[return-value]
+
+        async with running(outside, settings, wrap_dispatch=noting) as broker:
+            context = None if client_auth == "none" else showing(party("Bob"))
+            peer = await encrypted(outside, broker.endpoint[1], context)
+            assert (await log_in(peer)).error_code == ErrorCode.NONE
+            assert (await metadata(peer)).brokers
+            assert [each.principal for each in callers] == [Principal("User", "alice")]
+
+    outside.run(main())
+
+
+def test_a_handshake_in_an_unknown_version_ends_the_connection(outside: Outside) -> None:
+    """A SaslHandshake of a version that there is not gets no answer."""
+
+    async def main() -> None:
+        async with serving(outside) as (broker, _):
+            peer = connect(outside, broker)
+            # Key 17 in version 9, with a client id.
+            peer.send_bytes(raw(b"\0\x11\0\x09\0\0\0\x07\0\x01c\0\x05PLAIN"))
+            assert await peer.is_closed()
 
     outside.run(main())
