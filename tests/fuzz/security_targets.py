@@ -4,9 +4,11 @@ import json
 import warnings
 from contextlib import suppress
 
+from tailrace.broker.checking import Given, checked
 from tailrace.client.config import parse_client_config
 from tailrace.client.nodes.oauth import expiry_of, unsecured_token
 from tailrace.client.nodes.oidc import endpoint_fault, read_token
+from tailrace.config import properties
 from tailrace.errors import ConfigError
 from tailrace.security.jaas import parse_jaas
 from tailrace.security.tls_context import pem_blocks, read_pkcs12
@@ -18,6 +20,14 @@ _JAAS = (
     "OAuthBearerLoginModule required /* c */ clientId='me' clientSecret=\"\\101\\n\" scope=x;",
     "OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=a unsecuredLoginListClaim_b=|c;",
     "// k\nKrb5LoginModule required useKeyTab=true keyTab='/etc/k' serviceName=kafka;",
+)
+_SETTINGS = (
+    (
+        "process.roles=broker,controller\nnode.id=7\nlog.dirs=/a,/b\nlisteners=A://:9092,C://h:1\n"
+        "listener.security.protocol.map=A:SASL_SSL,C:PLAINTEXT\ncontroller.listener.names=C\n"
+        "listener.name.a.ssl.keystore.location=/x\nconfig.providers=f\nbroker.rack=${f:a:b}"
+    ),
+    "log.dirs=\\u0061\\\n  b\nmax.connections.per.ip.overrides=a:1\nnum.partition=\\ud83d\nx:y",
 )
 
 
@@ -40,6 +50,16 @@ def read_login(data: bytes) -> object:
             "sasl.jaas.config": _text(data),
         }
     )
+
+
+def read_settings(data: bytes) -> object:
+    """Say all that is wrong with a file of settings; each sentence can be printed."""
+    given = [Given(each.name, each.value, str(each.line)) for each in properties(_text(data))]
+    found = checked(given)
+    assert (found.config is None) == any(each.level == "error" for each in found.findings)
+    for each in found.findings:
+        "".join(each).encode()
+    return found
 
 
 def read_pem_text(data: bytes) -> object:
@@ -104,6 +124,13 @@ TARGETS = (
         ),
         run=read_token,
         refusals=(ValueError,),
+    ),
+    FuzzTarget(
+        name="file of settings",
+        seeds=tuple(each.encode() for each in _SETTINGS),
+        run=read_settings,
+        refusals=(),
+        share=0.2,
     ),
     FuzzTarget(
         name="JSON Web Token",

@@ -56,7 +56,11 @@ def _unescaped(text: str) -> str:
         escaped: str = found[1]
         return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _CONTROLS.get(escaped, escaped)
 
-    return _ESCAPE.sub(character, text) if "\\" in text else text
+    if "\\" not in text:
+        return text
+    # Two escapes may be the halves of one character, and a half alone cannot be written anywhere.
+    halves = _ESCAPE.sub(character, text).encode("utf-16-le", "surrogatepass")
+    return halves.decode("utf-16-le", "replace")
 
 
 def read_properties(text: str) -> dict[str, str]:

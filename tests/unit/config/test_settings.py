@@ -132,6 +132,11 @@ def test_escapes_of_a_properties_file_are_those_of_java() -> None:
     }  # fmt: skip
 
 
+def test_halves_of_a_character_are_joined() -> None:
+    """One alone is no character: it would fail only where it is printed."""
+    assert read_properties("a=\\ud83d\\ude00\nb=\\ud83dx") == {"a": "\U0001f600", "b": "\ufffdx"}
+
+
 def test_a_setting_of_a_properties_file_has_its_line() -> None:
     """The first of those that it is on."""
     found = properties("# x\r\na=1\r\n\r\nb=\\\r\n 2\rc=3")
