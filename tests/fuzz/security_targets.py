@@ -1,6 +1,7 @@
-"""Fuzz targets of a client's security: texts of settings, and what token endpoints answer."""
+"""Fuzz targets of security: texts of settings, certificates, and what token endpoints answer."""
 
 import json
+import ssl
 import warnings
 from contextlib import suppress
 
@@ -10,10 +11,12 @@ from tailrace.client.nodes.oauth import expiry_of, unsecured_token
 from tailrace.client.nodes.oidc import endpoint_fault, read_token
 from tailrace.config import properties
 from tailrace.errors import ConfigError
+from tailrace.security.certificates import read_certificate
 from tailrace.security.jaas import parse_jaas
+from tailrace.security.principal_rules import PrincipalRules
 from tailrace.security.tls_context import pem_blocks, read_pkcs12
 from tests.fuzz.engine import FuzzTarget
-from tests.unit.security.certificates import BROKER, BROKER_LOCKED_KEY, pkcs12
+from tests.unit.security.certificates import BROKER, BROKER_LOCKED_KEY, STRANGER, pkcs12
 
 _JAAS = (
     'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="p";',
@@ -90,7 +93,33 @@ def read_url(data: bytes) -> object:
     return endpoint_fault(_text(data))
 
 
+def read_der(data: bytes) -> object:
+    """Read a certificate; what is read is the same in the whole file and in a copy of it."""
+    found = read_certificate(data)
+    assert found == read_certificate(bytes(bytearray(data)))
+    return found
+
+
+def apply_rules(data: bytes) -> object:
+    """Read ssl.principal.mapping.rules, and apply them to two names."""
+    rules = PrincipalRules(_text(data)[:500])
+    return [rules.name_of(each) for each in ("CN=Duke,OU=Staff,C=US", "CN=" + "a" * 200)]
+
+
 TARGETS = (
+    FuzzTarget(
+        name="certificate",
+        seeds=tuple(ssl.PEM_cert_to_DER_cert(each) for each in (BROKER, STRANGER)),
+        run=read_der,
+        refusals=(ValueError,),
+    ),
+    FuzzTarget(
+        name="ssl.principal.mapping.rules",
+        seeds=(b"RULE:^CN=(.*?),OU=Staff.*$/$1@x/L, RULE:(a|b)*/$1$12\\//U,DEFAULT",),
+        run=apply_rules,
+        refusals=(ValueError,),
+        share=0.2,
+    ),
     FuzzTarget(
         name="sasl.jaas.config",
         seeds=tuple(each.encode() for each in _JAAS),

@@ -232,7 +232,10 @@ class RunningBroker:
             authorizer=config.authorizer(lambda: quorum.cluster.metadata.acls, runtime.clock),
         )
         self._services = services
+        self._security = security
         self._server = self._server_of(services, security, wrap_dispatch)
+        self._watching: asyncio.Task[None] | None = None
+        """The task that looks for renewed certificates."""
         self._schedules = {
             directory.path: Schedule(self._housekeeping(directory).jobs(config))
             for directory in logs.directories
@@ -278,6 +281,8 @@ class RunningBroker:
         # In the same turn as the port is opened: no request may come before the shards are there.
         self._coordinators.start()
         self._topic_configs = self.cluster.defaults.configs
+        if self.config.listener_tls:
+            self._watching = asyncio.ensure_future(self._security.watch(self._runtime.threads))
         self._quorum.started(self)
         self._use(current)
 
@@ -394,6 +399,8 @@ class RunningBroker:
         Raises:
             OSError: the device failed; the next start recovers.
         """
+        if self._watching is not None:
+            self._watching.cancel()
         await self._quorum.before_stop()
         # No new requests first: what comes next ends what they would need.
         self._server.close()
@@ -475,6 +482,7 @@ class RunningBroker:
                 config.quotas.windows,
                 quotas_now=lambda: self.cluster.metadata.quotas,
             ),
+            threads=self._runtime.threads,
             clock=self._runtime.clock,
         )
 
@@ -488,6 +496,8 @@ class RunningBroker:
         """
         # No flush, no mark of a clean shutdown and no answer: the next start has to recover.
         self._server.close()
+        if self._watching is not None:
+            self._watching.cancel()
         self.replicas.new_logs.abandon()
         for schedule in self._schedules.values():
             schedule.abandon()
@@ -532,7 +542,7 @@ class RunningBroker:
             )
             raise ConfigError([f"{said}: [{', '.join(of_one)}]"])
         # Also with the settings of each topic, which may contradict a new default.
-        changed_config(self.config, of_all, of_this)
+        self._security.check(changed_config(self.config, of_all, of_this).listener_tls)
         defaults = self.config.topic_defaults.with_changes(of_all, of_this).configs
         for topic in self.cluster.image.topics.values():
             # The only settings of which one limits another.
@@ -574,6 +584,11 @@ class RunningBroker:
     def _use(self, config: BrokerConfig) -> None:
         """Use other settings, of those that change while the broker runs."""
         self.current = config
+        try:
+            self._security.renew(config.listener_tls)
+        except ConfigError as error:
+            # They were usable when they were changed; files may have gone since.
+            logger.warning("certificate_not_renewed reason=%s", error)
         if self.logs.cordon(config.cordoned_directories):
             self._quorum.directories_cordoned()
         self.cleaner.configure(config.cleaner)

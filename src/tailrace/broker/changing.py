@@ -49,6 +49,14 @@ CHANGEABLE: Final = frozenset(each.name for each in TOPIC_DEFAULT_SETTINGS) | {
 
 The number of recovery threads counts from the next start on, because only starts recover."""
 
+RENEWABLE: Final = frozenset({
+    "ssl.key.password", "ssl.keystore.certificate.chain", "ssl.keystore.key",
+    "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.type",
+    "ssl.truststore.certificates", "ssl.truststore.location", "ssl.truststore.password",
+    "ssl.truststore.type",
+})  # fmt: skip
+"""Settings of an encrypted listener that change likewise, with its prefix (Kafka: `SslConfigs`)."""
+
 FIXED: Final[Mapping[str, str]] = {
     "listeners": "the ports of a node are opened when it starts",
     "listener.security.protocol.map": "as `listeners`",
@@ -57,8 +65,14 @@ FIXED: Final[Mapping[str, str]] = {
 
 
 def changeable_settings(config: BrokerConfig) -> frozenset[str]:
-    """`CHANGEABLE`, with the limits of the broker's listeners (KIP-402)."""
-    return CHANGEABLE | limit_names(config.listeners)
+    """`CHANGEABLE`, with the limits and the certificates of the broker's listeners (KIP-402)."""
+    renewable = {
+        f"{each.prefix}{name}"
+        for each in config.listeners
+        if each.is_encrypted
+        for name in RENEWABLE
+    }
+    return CHANGEABLE | limit_names(config.listeners) | renewable
 
 
 def is_of_one_broker(name: str) -> bool:

@@ -605,6 +605,16 @@ COARSER = {
 """Settings in milliseconds, and the coarser ones that apply if they are not given, in order."""
 
 
+def _tls_config(
+    listener: Listener, given: Mapping[str, str], *, faults: list[str]
+) -> ListenerTlsConfig:
+    settings = listener.own_settings(given)
+    # As in Kafka a listener with logins asks for certificates only by a setting of its own.
+    if listener.protocol == "SASL_SSL" and f"{listener.prefix}ssl.client.auth" not in given:
+        settings["ssl.client.auth"] = "none"
+    return listener_tls_config(settings, faults=faults)
+
+
 def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     """Typed settings from text; those of Kafka's that have no effect here are only noted.
 
@@ -671,10 +681,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         inter_broker_listener=inter_broker,
         controller_listener=controller_listener,
         controllers_listener="" if to_controllers is None else to_controllers.name,
-        listener_tls={
-            each.name: listener_tls_config(each.own_settings(given), faults=faults)
-            for each in encrypted
-        },
+        listener_tls={each.name: _tls_config(each, given, faults=faults) for each in encrypted},
         listener_sasl={
             each.name: listener_sasl_config(
                 given,

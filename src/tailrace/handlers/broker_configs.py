@@ -48,6 +48,9 @@ THROTTLES: Final = {
 """Rates of copies between brokers (KIP-73), which exist only as changes, and their texts.
 kafka-reassign-partitions sets and deletes them."""
 
+_LIMITS: Final = (".max.connections", ".max.connection.creation.rate")
+"""Ends of the limits of one listener, which are others than those of all."""
+
 _THROTTLE: Final = Setting(name="", default=0, low=0, text="")
 
 TYPES: Final = {
@@ -138,11 +141,7 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
         values = _values(each, layers)
         if not name:
             values = [v for v in values if v.source is ConfigSource.DYNAMIC_DEFAULT_BROKER]
-        declared = settings.declared.get(each)
-        other = foreign.get(each)
-        # A setting of one listener is declared without its prefix; its limit is another one.
-        if declared is None and not each.endswith(".max.connections"):
-            declared = settings.declared.get(base_name(each))
+        declared, other = _declared(services, each), foreign.get(each)
         is_changeable = each in settings.changeable or each in THROTTLES
         if declared is not None:
             value = _normal(services, declared, str(values[0].text)) if values else None
@@ -266,13 +265,20 @@ def _check_values(
 ) -> None:
     faults = []
     for name in {each.name for each in changes} & planned.keys():
-        setting = services.settings.declared.get(name, replace(_THROTTLE, name=name))
+        setting = replace(_declared(services, name) or _THROTTLE, name=name)
         try:
             setting.parse(planned[name])
         except ValueError as error:
             faults.append(str(error))
     if faults:
         raise InvalidRequestError("; ".join(sorted(faults)))
+
+
+def _declared(services: Services, name: str) -> Setting | None:
+    """The declaration of a setting; of one listener's it is the one without its prefix."""
+    declared = services.settings.declared
+    base = name if name.endswith(_LIMITS) else base_name(name)
+    return declared.get(name, declared.get(base))
 
 
 def _check_insync(

@@ -1,9 +1,14 @@
 """`AcceptedTlsSocket`: the server's end of an encrypted connection, as an `AcceptedSocket`.
 
-    readable -> handshake -> secured(principal) -> bytes of requests
+    readable -> bytes -> a step of the handshake, on a thread -> answer -> ...
+             -> secured(principal) -> bytes of requests, on the loop
 
-The kernel calls back while it has bytes. This does the same for bytes that are in the SSL object
-already, and for room to send there.
+A step of a handshake signs, and checks certificates: 0.5 to 7 ms, more than the loop may spend on
+one callback (decision 86). Steps run on a few threads, each connection's in their order; bytes of
+its peer stay in the kernel meanwhile.
+
+The kernel calls back while it has bytes. After the handshake this does the same for bytes that are
+in the SSL object already, and for room to send there.
 """
 
 import asyncio
@@ -13,6 +18,8 @@ from functools import partial
 from tailrace.model import Principal
 from tailrace.runtime.files import Buffer
 from tailrace.runtime.network import AcceptedSocket
+from tailrace.runtime.threads import BoundedThreads
+from tailrace.security.errors import TlsError
 from tailrace.security.listener_tls import ListenerTls
 from tailrace.security.tls import TlsSocket
 
@@ -31,6 +38,7 @@ class AcceptedTlsSocket:
         socket: AcceptedSocket,
         listener: ListenerTls,
         *,
+        threads: BoundedThreads,
         secured: Callable[[Principal], None],
     ) -> None:
         """`secured` gets the principal of the client before any byte of it is received."""
@@ -44,6 +52,12 @@ class AcceptedTlsSocket:
         """Bytes of requests that were read to see whether the peer has closed."""
         self._is_scheduled = False
         self._loop = asyncio.get_running_loop()
+        self._threads = threads
+        self._step: asyncio.Task[None] | None = None
+        """A step of the handshake, on a thread."""
+        self._failure: OSError | EOFError | None = None
+        """The end of the handshake, if it has failed."""
+        self._is_closed = False
 
     @property
     def peer(self) -> str:
@@ -77,11 +91,41 @@ class AcceptedTlsSocket:
             buffer[:size] = self._ahead[:size]
             self._ahead = self._ahead[size:]
             return size
-        was_shaken = self._socket.is_shaken
-        received = self._socket.receive_into(buffer)
-        if self._socket.is_shaken and not was_shaken:
-            self._secured(self._listener.principal_of(self._socket.tls))
-        return received
+        if isinstance(self._failure, EOFError):
+            return 0
+        if self._failure is not None:
+            raise self._failure
+        if self._socket.is_shaken:
+            return self._socket.receive_into(buffer)
+        if self._step is None and self._socket.fetch():
+            self._raw.watch_reads(None)
+            self._step = asyncio.ensure_future(self._shake())
+        return None
+
+    async def _shake(self) -> None:
+        is_done = False
+        try:
+            is_done = await self._threads.run(self._socket.shake)
+        except (OSError, EOFError) as error:
+            self._failure = error
+        except RuntimeError as error:
+            # The broker stops, and takes no more work for its threads.
+            self._failure = EOFError(str(error))
+        self._step = None
+        if self._is_closed:
+            self._raw.close()
+            return
+        try:
+            self._socket.flush(is_shaken=is_done)
+            if is_done:
+                self._secured(self._listener.principal_of(self._socket.tls))
+        except OSError as error:
+            self._failure = self._failure or error
+        if isinstance(self._failure, TlsError):
+            self._listener.failed(self.peer, self._failure)
+        if self._on_read is not None:
+            self._raw.watch_reads(self._read)
+        self._schedule()
 
     def send(self, buffers: Sequence[Buffer]) -> int | None:
         """Return the bytes taken, None if there is no room yet; raises as `receive_into`."""
@@ -90,19 +134,27 @@ class AcceptedTlsSocket:
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         """Call back while there is something to receive; None stops it."""
         self._on_read = callback
-        self._socket.watch_reads(None if callback is None else self._read)
-        self._schedule()
+        if self._step is None:
+            self._raw.watch_reads(None if callback is None else self._read)
+            self._schedule()
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         """Call back when there is room to send; None stops it."""
         self._on_write = callback
-        self._socket.watch_writes(callback)
-        self._schedule()
+        if self._step is None:
+            self._socket.watch_writes(callback)
+            self._schedule()
 
     def close(self) -> None:
         """End the connection; callbacks stop."""
         self._on_read = self._on_write = None
-        self._socket.close()
+        if not self._is_closed:
+            self._is_closed = True
+            if self._step is None:
+                self._socket.close()
+            else:
+                # The thread may write to what would be sent; the step closes the socket.
+                self._raw.watch_reads(None)
 
     def _read(self) -> None:
         if self._on_read is not None:
@@ -117,7 +169,9 @@ class AcceptedTlsSocket:
 
     @property
     def _is_read_due(self) -> bool:
-        return self._on_read is not None and bool(self._ahead or self._socket.has_pending)
+        return self._on_read is not None and bool(
+            self._ahead or self._failure or (self._socket.is_shaken and self._socket.has_pending)
+        )
 
     @property
     def _is_write_due(self) -> bool:

@@ -4,18 +4,32 @@ Not here: the sockets (`accepted`), and where the settings come from (`listener_
 """
 
 import contextlib
+import logging
 import ssl
+import time
 from typing import Final
 
 from tailrace.errors import ConfigError
 from tailrace.model import ANONYMOUS, Principal
-from tailrace.security.certificates import read_certificate
+from tailrace.security.certificates import Certificate, first_certificate, read_certificate
 from tailrace.security.errors import TlsError
 from tailrace.security.listener_config import ListenerTlsConfig
 from tailrace.security.principal_rules import PrincipalRules
 from tailrace.security.tls_config import TlsConfig
 from tailrace.security.tls_context import server_context, tls_context
 from tailrace.values import replace
+
+logger = logging.getLogger(__name__)
+
+FAILURES_SAID_MAX: Final = 10
+"""Most failed handshakes of a listener that have a line in the log, in `FAILURES_S`: one client can
+make thousands in a second."""
+FAILURES_S: Final = 5.0
+
+EXPIRES_SOON_S: Final = 14 * 86400
+"""A certificate that ends within this time is a warning."""
+
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 _VERIFY: Final = {
     "none": ssl.CERT_NONE,
@@ -33,7 +47,6 @@ class OutgoingTls:
         Raises:
             ConfigError: as `ListenerTls`.
         """
-        self._name = name
         self._context = _client_context(name, config.tls)
 
     def wrap_bio(
@@ -42,9 +55,13 @@ class OutgoingTls:
         """Begin a connection, with the certificate and the authorities of this moment."""
         return self._context.wrap_bio(incoming, outgoing, server_hostname=server_hostname)
 
+    def renew(self, other: "OutgoingTls") -> None:
+        """Use the files of another one from now on."""
+        self._context = other._context
+
 
 class ListenerTls:
-    """The server's side of TLS of one listener."""
+    """The server's side of TLS of one listener, on one event loop."""
 
     def __init__(self, name: str, config: ListenerTlsConfig) -> None:
         """Read the files of the settings.
@@ -53,10 +70,48 @@ class ListenerTls:
             ConfigError: a file cannot be read, a certificate or key is not usable, or settings
                 contradict each other; all of them, with the listener's name.
         """
-        self._name = name
-        self.context = _server_context(name, config)
+        self.name = name
+        self.context, self.certificate = _server_context(name, config)
         """For new connections; open ones keep theirs."""
         self._rules = PrincipalRules(config.principal_mapping_rules)
+        self._failures = 0
+        self._failures_since_s = 0.0
+
+    def renew(self, other: "ListenerTls") -> None:
+        """Use the certificate and the authorities of another one for new connections."""
+        self.context, self.certificate = other.context, other.certificate
+        self.log_certificate()
+
+    def log_certificate(self) -> None:
+        """Log the subject of the own certificate and its end; a warning if that is near."""
+        now_s, own = time.time(), self.certificate
+        until = time.strftime(_TIME, time.gmtime(own.not_after_s))
+        if own.not_before_s <= now_s < own.not_after_s - EXPIRES_SOON_S:
+            logger.info(
+                "certificate_used listener=%s subject=%r until=%s", self.name, own.subject, until
+            )
+            return
+        logger.warning(
+            "certificate_%s listener=%s subject=%r valid_from=%s until=%s consequence=%s",
+            "expired" if now_s >= own.not_after_s else "not_valid_yet"
+            if now_s < own.not_before_s else "expires_soon",
+            self.name, own.subject, time.strftime(_TIME, time.gmtime(own.not_before_s)), until,
+            "clients refuse this listener outside of that time; renew its keystore",
+        )  # fmt: skip
+
+    def failed(self, peer: str, reason: OSError) -> None:
+        """Log a handshake that has failed; of many only some."""
+        now_s = time.monotonic()
+        if now_s - self._failures_since_s >= FAILURES_S:
+            if self._failures > FAILURES_SAID_MAX:
+                logger.info(
+                    "tls_failures listener=%s count=%d seconds=%.0f",
+                    self.name, self._failures, now_s - self._failures_since_s,
+                )  # fmt: skip
+            self._failures, self._failures_since_s = 0, now_s
+        self._failures += 1
+        if self._failures <= FAILURES_SAID_MAX:
+            logger.info("tls_failed peer=%s listener=%s reason=%s", peer, self.name, reason)
 
     def principal_of(self, tls: ssl.SSLObject) -> Principal:
         """The principal of a client after its handshake; anonymous without a certificate.
@@ -86,7 +141,7 @@ def check_together(name: str, *configs: ListenerTlsConfig) -> None:
     Raises:
         ConfigError: a node could not reach another one.
     """
-    servers = [_server_context(name, each) for each in configs]
+    servers = [_server_context(name, each)[0] for each in configs]
     clients = [
         _client_context(name, replace(each.tls, ssl_endpoint_identification_algorithm=""))
         for each in configs
@@ -121,12 +176,46 @@ def _shake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
         ends[0].read(1)
 
 
-def _server_context(name: str, config: ListenerTlsConfig) -> ssl.SSLContext:
+def check_renewal(
+    old: ListenerTls, new: ListenerTls, *, may_change_name: bool, may_change_hosts: bool
+) -> None:
+    """Check that clients take the new certificate of a listener for the same broker.
+
+    Kafka's `SslFactory.CertificateEntries`, with the certificate that is shown.
+
+    Raises:
+        ConfigError: its subject is another, or it lacks names of hosts.
+    """
+    before, after = old.certificate, new.certificate
+    faults = []
+    if not may_change_name and before.subject != after.subject:
+        faults.append(
+            f"listener {old.name}: the subject of the new certificate is {after.subject!r}, and "
+            f"{before.subject!r} before; ssl.allow.dn.changes=true allows that"
+        )
+    if not may_change_hosts and not before.alt_names <= after.alt_names:
+        faults.append(
+            f"listener {old.name}: the new certificate lacks names of hosts (subject alternative "
+            "names) that the one before has; ssl.allow.san.changes=true allows that"
+        )
+    if faults:
+        raise ConfigError(faults)
+
+
+def _server_context(name: str, config: ListenerTlsConfig) -> tuple[ssl.SSLContext, Certificate]:
     faults: list[str] = []
-    context = server_context(config.tls, verify_mode=_VERIFY[config.client_auth], faults=faults)
+    context, chain = server_context(
+        config.tls, verify_mode=_VERIFY[config.client_auth], faults=faults
+    )
+    own = Certificate("", frozenset(), 0, 0)
+    if not faults:
+        try:
+            own = first_certificate(chain)
+        except ValueError as error:
+            faults.append(f"ssl.keystore: the certificate cannot be read: {error}")
     if faults:
         raise ConfigError([f"listener {name}: {each}" for each in faults])
-    return context
+    return context, own
 
 
 def _client_context(name: str, config: TlsConfig) -> ssl.SSLContext:

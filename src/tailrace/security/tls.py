@@ -79,6 +79,39 @@ class TlsSocket:
         """Whether encrypted bytes wait for room in the kernel's buffer."""
         return bool(self._unsent or self._outgoing.pending)
 
+    def fetch(self) -> bool:
+        """Pass bytes of the peer to the SSL object; return False if there are none yet.
+
+        For a handshake on another thread: until `shake` has returned nothing else may be called.
+        """
+        # The thread writes to the buffer that the loop would send from.
+        if self._is_waiting:
+            self._is_waiting = False
+            self._socket.watch_writes(None)
+        return self._fetch()
+
+    def shake(self) -> bool:
+        """Continue the handshake with what was fetched; return whether it is done.
+
+        Raises:
+            EOFError: the peer has ended the connection.
+            TlsError: it broke the protocol, or is not trusted; `flush` sends the alert.
+        """
+        try:
+            self.tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError) as error:
+            raise EOFError(str(error)) from None
+        except ssl.SSLError as error:
+            raise TlsError(str(error)) from error
+        return True
+
+    def flush(self, *, is_shaken: bool) -> None:
+        """Send what the handshake has made, on the loop again."""
+        self.is_shaken = is_shaken
+        self._flush()
+
     def receive_into(self, buffer: memoryview) -> int | None:
         """Return the bytes received, 0 at the end of the stream, None if nothing has come yet.
 

@@ -96,8 +96,11 @@ def tls_context(settings: TlsConfig) -> ssl.SSLContext:
 
 def server_context(
     settings: TlsConfig, *, verify_mode: ssl.VerifyMode, faults: list[str]
-) -> ssl.SSLContext:
-    """The SSL context of a listener; what is wrong with the settings goes to `faults`."""
+) -> tuple[ssl.SSLContext, str]:
+    """The SSL context of a listener, and its certificate chain as PEM.
+
+    What is wrong with the settings goes to `faults`.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = verify_mode
     # OpenSSL refuses renegotiation that a client asks for by itself, too, since version 3.
@@ -131,8 +134,7 @@ def server_context(
             "ssl.keystore.location: an encrypted listener needs a certificate and its key; give "
             "this file, or ssl.keystore.certificate.chain and ssl.keystore.key"
         )
-    _present(context, settings, faults)
-    return context
+    return context, _present(context, settings, faults)
 
 
 def _trusted(settings: TlsConfig, faults: list[str]) -> str:
@@ -164,8 +166,8 @@ def _trust_setting(settings: TlsConfig) -> str:
     return "ssl.truststore.location" if is_file else "ssl.truststore.certificates"
 
 
-def _present(context: ssl.SSLContext, settings: TlsConfig, faults: list[str]) -> None:
-    """Give the context our own certificate, if there is one."""
+def _present(context: ssl.SSLContext, settings: TlsConfig, faults: list[str]) -> str:
+    """Give the context our own certificate, if there is one; returns its chain as PEM."""
     is_file = bool(settings.ssl_keystore_location)
     name = "ssl.keystore.location" if is_file else "ssl.keystore.certificate.chain"
     chain = settings.ssl_keystore_certificate_chain
@@ -174,7 +176,7 @@ def _present(context: ssl.SSLContext, settings: TlsConfig, faults: list[str]) ->
             f"ssl.keystore.{'certificate.chain' if chain else 'key'}: "
             "ssl.keystore.location is given too; give one of them"
         )
-        return
+        return ""
     if is_file:
         store = _read(
             name,
@@ -186,13 +188,13 @@ def _present(context: ssl.SSLContext, settings: TlsConfig, faults: list[str]) ->
     elif chain or settings.ssl_keystore_key or settings.ssl_key_location:
         store = _parse(name, chain, faults)
     else:
-        return
+        return ""
     key = _key(settings, store, faults)
     if store is None or key is None:
-        return
+        return ""
     if not store.certificates:
         faults.append(f"{name}: there is no certificate; PEM has -----BEGIN CERTIFICATE-----")
-        return
+        return ""
     password = "" if store.is_unlocked and key == store.key else settings.ssl_key_password
     with as_file(store.certificates + key) as path:
         try:
@@ -203,6 +205,7 @@ def _present(context: ssl.SSLContext, settings: TlsConfig, faults: list[str]) ->
                 f"{name}: {getattr(error, 'reason', None) or error}; the key must belong to the "
                 "first certificate, and ssl.key.password must fit"
             )
+    return store.certificates
 
 
 def _key(settings: TlsConfig, store: Store | None, faults: list[str]) -> str | None:

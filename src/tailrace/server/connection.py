@@ -75,6 +75,7 @@ class Connection:
         on_lost: Callable[["Connection"], None],
         on_close: Callable[["Connection"], None],
         login: "ConnectionLogin | None" = None,
+        is_identified: bool = True,
     ) -> None:
         """`on_lost` has to close the connection, now or in a later turn of the loop.
 
@@ -118,6 +119,8 @@ class Connection:
         """Ends the time for which the client is throttled: none of its requests is answered."""
         self._loop = asyncio.get_running_loop()
         self._active_at = self._loop.time()
+        self.is_identified = is_identified
+        """Whether the client may send requests: there is no handshake, or it is done."""
 
     def start_reading(self) -> None:
         """Read requests as they arrive; does nothing while the socket is read."""
@@ -128,6 +131,7 @@ class Connection:
     def identify(self, principal: Principal) -> None:
         """Hand the next requests on with the name by which the client is known now."""
         self._caller = self._caller._replace(principal=principal)
+        self.is_identified = True
 
     @property
     def peer(self) -> str:
@@ -243,10 +247,8 @@ class Connection:
                 error.stored.failed(error.reason)
                 logger.warning("answer_broken_off peer=%s reason=%s", self.peer, error)
             case TlsError():
-                logger.info(
-                    "tls_failed peer=%s listener=%s reason=%s",
-                    self.peer, self._caller.listener, error,
-                )  # fmt: skip
+                # `ListenerTls` logs failed handshakes, of which there may be many.
+                logger.debug("tls_broken peer=%s reason=%s", self.peer, error)
             case LoginEndedError():
                 # Its reason is in the log already, as part of a count if there are many.
                 self._output += error.answer
@@ -288,7 +290,9 @@ class Connection:
                 self._pause()  # Received again after the answers.
             else:
                 self._lose()
-        self._active_at = self._loop.time()
+        # Bytes of a handshake are none of requests, and do not prolong it.
+        if received is not None:
+            self._active_at = self._loop.time()
         if received:
             self._work()
 

@@ -16,6 +16,7 @@ from tailrace.errors import ListenError
 from tailrace.model import Principal
 from tailrace.runtime.clock import Clock, elapsed_ms
 from tailrace.runtime.network import AcceptedSocket, Listener, Network
+from tailrace.runtime.threads import BoundedThreads, Threads
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import RequestAnswers
 from tailrace.server.memory import ReceiveTurns, RequestMemory
@@ -35,6 +36,13 @@ SWEEP_S: Final = 5.0
 CLOSED_PER_TURN: Final = 20
 """Connections that are checked or closed in one turn of the loop; closing one takes some 100 us."""
 
+
+HANDSHAKE_S_MAX: Final = 30.0
+"""Time for the handshake of TLS, from the accepted connection on. In Kafka only
+`connections.max.idle.ms` ends one that was begun and left, and each byte prolongs it."""
+
+HANDSHAKES_AT_ONCE: Final = 2
+"""Most threads that work on handshakes: they share the cores with requests."""
 
 THROTTLED_MAX: Final = 1000
 """Most refused connections that wait for their end: each takes a descriptor."""
@@ -100,6 +108,7 @@ class Server:
         limits: ConnectionLimits,
         rates: ConnectionRates,
         clock: Clock,
+        threads: Threads,
     ) -> None:
         self._network = network
         self._ports = ports
@@ -113,6 +122,7 @@ class Server:
         self._quotas = ConnectionQuotas(limits)
         self._rates = rates
         self._clock = clock
+        self._handshakes = BoundedThreads(threads, HANDSHAKES_AT_ONCE)
         self._delayed: dict[str, _Delayed] = {}
         """A connection of each listener that is accepted later, as those in the kernel's queue."""
         self._delayed_counts: Counter[str] = Counter()
@@ -251,7 +261,10 @@ class Server:
         for connection in left[:CLOSED_PER_TURN]:
             if connection not in self._connections:
                 continue
-            if connection.idle_s >= self._idle_s_max:
+            idle_s_max = self._idle_s_max
+            if not connection.is_identified:
+                idle_s_max = min(idle_s_max, HANDSHAKE_S_MAX)
+            if connection.idle_s >= idle_s_max:
                 logger.info("connection_idle peer=%s", connection.peer)
                 connection.close()
             elif connection.has_lost_peer():
@@ -336,7 +349,7 @@ class Server:
             def secured(principal: Principal) -> None:
                 connection.identify(principal)
 
-            socket = AcceptedTlsSocket(socket, tls, secured=secured)
+            socket = AcceptedTlsSocket(socket, tls, threads=self._handshakes, secured=secured)
         login = None
         if port.security.login is not None:
             # Here, because most brokers have no logins.
@@ -354,6 +367,7 @@ class Server:
             on_lost=self._close_later,
             on_close=ended,
             login=login,
+            is_identified=tls is None,
         )
         self._connections[connection] = port.name
         if self._quotas.is_full(port.name):

@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 from tailrace.runtime.files import Buffer
 from tailrace.security.listener_config import listener_tls_config
@@ -23,6 +24,7 @@ class TlsChannel:
         self.tls = TlsSocket(socket, partial(context.wrap_bio, server_hostname="memory"))
         self._outside = outside
         self._received = b""
+        self._unsent = b""
 
     async def shake(self) -> None:
         """Complete the handshake."""
@@ -31,8 +33,17 @@ class TlsChannel:
             await self._outside.pass_time(0.001)
 
     def send(self, buffers: Sequence[Buffer]) -> int | None:
-        """Send bytes, as the socket does."""
-        return self.tls.send(buffers)
+        """Take all bytes, and send those for which there is no room before something comes."""
+        self._unsent += b"".join(buffers)
+        self._send()
+        return sum(map(len, buffers))
+
+    def _send(self) -> None:
+        while self._unsent:
+            taken = self.tls.send([self._unsent])
+            if not taken:
+                return
+            self._unsent = self._unsent[taken:]
 
     async def receive(self, size: int) -> bytes:
         """The next bytes; fewer at the end of the stream."""
@@ -42,6 +53,7 @@ class TlsChannel:
         return found
 
     def _take(self) -> bool:
+        self._send()
         buffer = bytearray(1 << 16)
         count = self.tls.receive_into(memoryview(buffer))
         self._received += buffer[: count or 0]
@@ -70,3 +82,8 @@ async def encrypted(outside: Outside, port: int, context: ssl.SSLContext | None 
     channel = TlsChannel(outside, outside.network.open(port), context or client_context())
     await channel.shake()
     return Peer(channel)  # type: ignore[arg-type]  # what it uses of a socket
+
+
+def channel_of(peer: Peer) -> TlsChannel:
+    """The connection of a client that `encrypted` has made."""
+    return cast("TlsChannel", peer.socket)

@@ -169,6 +169,7 @@ class ControllerNode:
         """Called with each state that is on the device, what has changed, and its end offset."""
         self._listener = config.controller_listener
         self._config = config
+        self._security = security
         self._runtime = runtime
         self._directory = directory
         self._removals = removals
@@ -219,6 +220,7 @@ class ControllerNode:
                 config.quotas.windows,
                 quotas_now=lambda: self._state.image.quotas,
             ),
+            threads=runtime.threads,
             clock=runtime.clock,
         )
 
@@ -270,6 +272,8 @@ class ControllerNode:
         self._every(
             control.unclean_election_ms / 1000, lambda: self._append(elect_unclean(self._state))
         )
+        if self._config.listener_tls and not self._config.is_broker:
+            self._spawn(self._security.watch(self._runtime.threads))
         self._spawn(self._tidy())
         self._spawn(self._remove())
         logger.info(
