@@ -16,7 +16,7 @@ from tailrace.spark.sink import options as sink
 from tailrace.testing import virtual_runtime
 from tests.references import DOCS, REFERENCES, ROOT, figures_of_statistics
 
-MARKDOWN = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+MARKDOWN = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 
 
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.name)
