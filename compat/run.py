@@ -68,6 +68,7 @@ from compat import (
     plain_answers,
     producer_ids,
     producing,
+    quotas,
     reading,
     recovering,
     schemas,
@@ -172,6 +173,8 @@ def check_nodes(report: Report, tools: Tools, directory: Path) -> None:
     transaction_answers.check(report, Kafka(java, jars, directory / "transaction-answers"))
     report.section("Requests of clients with and without rights, to both brokers")
     acl_answers.check(report, Kafka(java, jars, directory / "acl-answers"))
+    report.section("Quotas of clients: the same load at both, and one directory in turn")
+    quotas.check(report, Kafka(java, jars, directory / "quotas"), directory)
     report.section("Groups and transactions of one directory, served by both in turn")
     interchange.check(report, Kafka(java, jars, directory / "interchange"))
     report.section("Framings of compressed batches, produced to both and read by clients")
