@@ -1,14 +1,16 @@
 """A kill or a power loss at every file operation of a controller of our own.
 
-The controller writes records for each registration, topic, user and quota. What it has answered,
-and what a broker that follows its log has seen, is there in the next epoch of the next start. In
-the middle of each start a broker knows a later epoch, above which the controller leads from then.
+The controller writes records for each registration, topic, user, quota and right. What it has
+answered, and what a broker that follows its log has seen, is there in the next epoch of the next
+start. In the middle of each start a broker knows a later epoch, above which the controller leads
+from then.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tailrace.broker.config import broker_config
+from tailrace.broker.config import STANDARD_AUTHORIZER, broker_config
 from tailrace.broker.controller.start import RunningController, start_controller
 from tailrace.offline.metadata_state import END, metadata_state
 from tailrace.protocol.apis import ApiKey
@@ -35,6 +37,11 @@ from tailrace.protocol.messages.broker_registration import (
     Feature,
     Listener,
 )
+from tailrace.protocol.messages.create_acls import (
+    AclCreation,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -56,6 +63,9 @@ SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": "700",
     "metadata.max.retention.bytes": "1500",
     "metadata.log.segment.ms": "100",
+    # So that entries of access control lists are made; nodes and clients connect in plain text.
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": "User:ANONYMOUS",
 }
 TOPICS = 8
 STARTS = 2
@@ -71,6 +81,8 @@ class Told:
     topics: set[str] = field(default_factory=set)
     users: set[str] = field(default_factory=set)
     """Users with a credential and quotas."""
+    allowed: set[str] = field(default_factory=set)
+    """Principals with entries of access control lists."""
     watermark: int = 0
     """The offset up to which a broker may have followed."""
 
@@ -90,7 +102,7 @@ def named_port(files: MemoryFiles) -> int:
 
 
 async def work(outside: Outside, told: Told) -> None:
-    """Starts at two ports: brokers register and serve; users, quotas and topics are added."""
+    """Starts at two ports: brokers register and serve; users, rights and topics are added."""
     for start in range(STARTS):
         controller = await start_at(outside, PORT + start)
         note(controller, told)
@@ -101,6 +113,9 @@ async def work(outside: Outside, told: Told) -> None:
             note(controller, told)
         await add_user(peer, f"u{start}")
         told.users.add(f"u{start}")
+        note(controller, told)
+        await allow(peer, f"u{start}")
+        told.allowed.add(f"User:u{start}")
         note(controller, told)
         for number in range(start * TOPICS, (start + 1) * TOPICS):
             await create(peer, f"t{number}")
@@ -183,6 +198,25 @@ async def add_user(peer: Peer, name: str) -> None:
     assert [each.error_code for each in quotas.entries] == [ErrorCode.NONE]
 
 
+async def allow(peer: Peer, name: str) -> None:
+    """Make two entries of access control lists for a user, which are one batch."""
+    entries = tuple(
+        AclCreation(
+            resource_type=2,
+            resource_name=name,
+            resource_pattern_type=pattern,
+            principal=f"User:{name}",
+            host="*",
+            operation=3,
+            permission_type=3,
+        )
+        for pattern in (3, 4)
+    )
+    request = CreateAclsRequest(creations=entries)
+    answer = await peer.ask(ApiKey.CREATE_ACLS, request, CreateAclsResponse)
+    assert {each.error_code for each in answer.results} == {ErrorCode.NONE}
+
+
 async def check(outside: Outside, told: Told) -> None:
     """Each answered change is there, at most one change more, and the controller works on."""
     controller = await start_at(outside, PORT)
@@ -199,6 +233,9 @@ async def check(outside: Outside, told: Told) -> None:
     assert users >= limited >= told.users
     assert len(users) <= len(told.users) + 1
     assert all(len(quotas) == 2 for quotas in image.quotas.values())
+    entries = Counter(each.principal for each in image.acls.values())
+    assert entries.keys() >= told.allowed
+    assert set(entries.values()) <= {2}
     for topic in image.topics.values():
         # A topic is one batch: with all of its partitions, or not there.
         assert topic.partitions.keys() == {0, 1}
@@ -207,11 +244,12 @@ async def check(outside: Outside, told: Told) -> None:
         await serve(peer, controller, broker_id)
     await create(peer, "more")
     await add_user(peer, "more")
+    await allow(peer, "more")
     await controller.stop()
 
 
 def test_a_crash_at_any_operation_loses_no_decision(steps: Steps) -> None:
-    """Registrations, topics, users and quotas that were answered are there at the next start."""
+    """Registrations, topics, users, quotas and rights that were answered are there again."""
     operations, _ = crashes_of(work, Told(), ())
     assert len(operations) > 150
     _, found = crashes_of(work, Told(), {*steps(operations)})

@@ -59,6 +59,8 @@ from tests.unit.broker.brokers import (
     running,
 )
 from tests.unit.broker.principals import User, secured
+from tests.unit.broker.test_sasl_listeners import ALICE, BOB, log_in
+from tests.unit.broker.test_sasl_listeners import SETTINGS as PLAIN_LOGINS
 from tests.unit.broker.transactional import find
 from tests.unit.security.entries import Lists, entry
 
@@ -398,3 +400,29 @@ async def test_entries_are_there_after_a_restart(outside: Outside) -> None:
         assert (resource.resource_name, acl.principal, acl.host, acl.operation) == (
             TOPIC, "User:u", "*", Op.WRITE,
         )  # fmt: skip
+
+
+async def test_rights_are_those_of_who_has_logged_in(outside: Outside) -> None:
+    """A connection has the name of its login, also for requests that are not decoded."""
+    settings = {
+        **PLAIN_LOGINS,
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": "User:alice",
+    }
+    async with running(outside, settings) as broker:
+        alice, bob, carol = (connect(outside, broker) for _ in range(3))
+        await log_in(alice, ALICE)
+        await log_in(bob, BOB)
+        assert (await create_topic(alice, TOPIC)).error_code == ALLOWED
+        writing = AclBinding(AclResource.TOPIC, TOPIC, "User:bob", Op.WRITE)
+
+        async def codes() -> set[int]:
+            return {(await produce(bob, TOPIC, batch(b"v"))).error_code for _ in range(REPEATS)}
+
+        assert await codes() == {REFUSED}
+        await User(alice).create_acls(writing)
+        assert await codes() == {ALLOWED}
+        assert (await create_topic(bob, "new")).error_code == REFUSED
+        # Nobody is anonymous on a listener that asks for a login.
+        carol.send(ApiKey.METADATA, MetadataRequest(topics=None))
+        assert await carol.is_closed()

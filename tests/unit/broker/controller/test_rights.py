@@ -13,9 +13,21 @@ from tailrace.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
+from tailrace.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+)
+from tailrace.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
 from tailrace.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
+)
+from tailrace.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
 )
 from tailrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -87,7 +99,10 @@ def entry(principal: str, operation: int, *, resource: int = 2, name: str = "t")
     [
         (FetchRequest(replica_id=1), FetchResponse),
         (FetchSnapshotRequest(), FetchSnapshotResponse),
+        (BrokerRegistrationRequest(broker_id=1), BrokerRegistrationResponse),
         (BrokerHeartbeatRequest(broker_id=1), BrokerHeartbeatResponse),
+        (AlterPartitionRequest(broker_id=1), AlterPartitionResponse),
+        (AssignReplicasToDirsRequest(broker_id=1), AssignReplicasToDirsResponse),
         (AllocateProducerIdsRequest(broker_id=1), AllocateProducerIdsResponse),
         (envelope(ApiKey.CREATE_TOPICS, creation("t"), principal=ALICE), EnvelopeResponse),
         (DescribeClusterRequest(endpoint_type=2), DescribeClusterResponse),
