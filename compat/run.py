@@ -79,6 +79,7 @@ from compat import (
     transaction_loops,
     upstream,
     us_to_kafka,
+    users,
     verifying,
 )
 from compat.artifacts import KAFKA, OLD_KAFKA, Release, class_path, old_release
@@ -208,6 +209,11 @@ def check_nodes(report: Report, tools: Tools, directory: Path) -> None:
     )
     report.section("Our clients log in to Kafka")
     securing.check(report, Kafka(java, jars, directory / "securing"), directory)
+    users.check(
+        report,
+        Kafka(java, jars, directory / "users"),
+        Kafka(java, jars, directory / "users-of-kafka", format_options=users.DAVE),
+    )
     if kerberos.is_installed():
         report.section("Our producer logs in to Kafka with Kerberos")
         kerberos.check(report, java, jars, directory / "kerberos")

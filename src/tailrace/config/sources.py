@@ -107,12 +107,17 @@ def settings_texts(settings: object, more: Mapping[str, object] | None = None) -
             faults.append(f"{name!r} is {kind_of(name)}; a name of a setting is a str")
         elif value is not None:
             try:
-                texts[name.replace("_", ".")] = _text(value)
+                texts[dotted_name(name)] = _text(value)
             except TypeError as error:
-                faults.append(f"{name.replace('_', '.')} {error}")
+                faults.append(f"{dotted_name(name)} {error}")
     if faults:
         raise ConfigError(faults)
     return texts
+
+
+def dotted_name(name: str) -> str:
+    """A setting's name with dots; that of a listener is kept, as `sasl_ssl` in its prefix."""
+    return name if name.startswith("listener.name.") else name.replace("_", ".")
 
 
 def _text(value: object) -> str:

@@ -208,9 +208,9 @@ def granted(
     scopes = _scopes(claims.get(rules.scope_claim), rules, user=user)
     missing = [each for each in rules.scopes if each not in scopes]
     if missing:
-        raise InvalidTokenError(
-            f"it lacks the scope {', '.join(missing)}", user=user, scope=" ".join(rules.scopes)
-        )
+        # In Kafka's form, which is that of a list in Java.
+        scope = f"[{', '.join(rules.scopes)}]"
+        raise InvalidTokenError(f"it lacks the scope {', '.join(missing)}", user=user, scope=scope)
     token_id = claims.get("jti")
     return ValidToken(name, expires_at, token_id if isinstance(token_id, str) else "")
 

@@ -200,6 +200,12 @@ def test_names_with_underscores_are_dotted_ones() -> None:
     assert settings_texts({"a.b": 1, "c": 2}, {"a_b": 3, "d": None}) == {"a.b": "3", "c": "2"}
 
 
+def test_a_listeners_name_keeps_its_underscores() -> None:
+    """The prefix of a listener has its name as it is, such as that of SASL_SSL."""
+    name = "listener.name.sasl_ssl.connections.max.reauth.ms"
+    assert settings_texts({name: 1}) == {name: "1"}
+
+
 def test_a_setting_of_no_type_that_settings_have_is_named() -> None:
     """All of them are told: the name, what came, and what is wanted."""
     with pytest.raises(ConfigError) as raised:

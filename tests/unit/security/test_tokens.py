@@ -193,7 +193,7 @@ def test_an_unsecured_token_lacks_a_scope() -> None:
     """The client is sent the scopes that a token has to have."""
     with pytest.raises(InvalidTokenError) as refused:
         unsecured({"sub": "bob", "scope": "r"}, scopes=("r", "w"))
-    assert refused.value.scope == "r w"
+    assert refused.value.scope == "[r, w]"
 
 
 def test_a_signed_token_is_not_unsecured() -> None:

@@ -18,6 +18,7 @@ from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
 from tailrace.client.routes import ANY, Target, broker
 from tailrace.config import settings_texts
+from tailrace.config.sources import dotted_name
 from tailrace.errors import kind_of
 from tailrace.protocol.config_resources import (
     ConfigOperation,
@@ -258,12 +259,12 @@ def _changes(
             )
         name, value, operation = each
         # Names of loggers may have underscores.
-        dotted = name if resource.type == ResourceType.BROKER_LOGGER else name.replace("_", ".")
+        dotted = name if resource.type == ResourceType.BROKER_LOGGER else dotted_name(name)
         yield IncrementalAlterableConfig(
             name=dotted,
             config_operation=operation,
             # As the settings of clients: True is "true", a list has commas.
-            value=settings_texts({dotted: value}).get(dotted.replace("_", ".")),
+            value=settings_texts({dotted: value}).get(dotted_name(dotted)),
         )
 
 
