@@ -221,7 +221,7 @@ class RepeatedProduce:
         quotas = services.quotas
         quota = quotas.find(QuotaKind.PRODUCE, known.user, known.client_id)
         # These answers have no throttle time: near the limit each request is counted alone.
-        quota_ms = 0 if quota is None else quotas.now_ms
+        quota_ms = 0 if quota is None else int(quotas.clock.monotonic_s() * 1000)
         if quota is not None and not quota.has_room(limit - start, quota_ms):
             return None
         # A reassignment may have added followers since, or one may have left the ISR.

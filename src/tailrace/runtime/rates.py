@@ -65,6 +65,11 @@ class WindowedSum:
         newest.last_ms = now_ms
         self.total += value
 
+    @property
+    def last_ms(self) -> int:
+        """When a value was last added; 0: none was."""
+        return self._samples[-1].last_ms if self._samples else 0
+
     def measure(self, now_ms: int) -> tuple[float, int]:
         """The sum, and the milliseconds since the oldest window has begun."""
         if now_ms >= self._due_ms:
@@ -90,15 +95,19 @@ class Rate:
     The time is at least that of all windows but one, so that the first values are no flood.
     """
 
-    __slots__ = ("_least_s", "_sum", "_windows")
+    __slots__ = ("_least_s", "_sum", "_windows", "record")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self._least_s = (windows.count - 1) * windows.size_ms / _SECOND_MS
         self._sum = WindowedSum(windows)
+        self.record = self._sum.add
+        """Records a value, as `WindowedSum.add`; without a call in between, for small requests."""
 
-    def record(self, value: float, now_ms: int) -> None:
-        self._sum.add(value, now_ms)
+    @property
+    def last_ms(self) -> int:
+        """When a value was last recorded; 0: none was."""
+        return self._sum.last_ms
 
     def per_second(self, now_ms: int) -> float:
         total, window_ms = self._measure(now_ms)

@@ -25,7 +25,6 @@ counted where there is no quota.
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
@@ -52,13 +51,19 @@ Quotas = Mapping[Any, Mapping[str, float]]
 """Quotas by entity, whose `parts` are pairs of a type and a name; None is the default's name."""
 
 
-class QuotaKind(StrEnum):
+class QuotaKind:
     """The quotas of users and client ids, by their names in records."""
 
-    PRODUCE = "producer_byte_rate"
-    FETCH = "consumer_byte_rate"
-    REQUEST_TIME = "request_percentage"
-    MUTATIONS = "controller_mutation_rate"
+    # No Enum: its hash is a function in Python, and each small request would pay for it.
+    PRODUCE: Final = "producer_byte_rate"
+    FETCH: Final = "consumer_byte_rate"
+    REQUEST_TIME: Final = "request_percentage"
+    MUTATIONS: Final = "controller_mutation_rate"
+
+
+_KINDS: Final = (
+    QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST_TIME, QuotaKind.MUTATIONS
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -126,9 +131,9 @@ _Entity = tuple[str | None, str | None]
 class QuotaCounter:
     """The use of one quota by those who share it, and its limit."""
 
-    __slots__ = ("bucket", "entity", "kind", "last_ms", "limit", "rate", "windows")
+    __slots__ = ("bucket", "entity", "kind", "last_ms", "limit", "rate", "record", "windows")
 
-    def __init__(self, kind: QuotaKind, entity: tuple[str, str], windows: Windows) -> None:
+    def __init__(self, kind: str, entity: tuple[str, str], windows: Windows) -> None:
         self.kind = kind
         self.entity = entity
         """User and client id, one of them may be empty."""
@@ -136,19 +141,22 @@ class QuotaCounter:
         """The largest rate in a second: bytes, percent, or partitions."""
         self.windows = windows
         self.rate = Rate(windows)
-        self.bucket = TokenBucket(windows) if kind is QuotaKind.MUTATIONS else None
+        self.record = self.rate.record
+        """Counts a value, whatever the limit."""
+        self.bucket = TokenBucket(windows) if kind == QuotaKind.MUTATIONS else None
         self.last_ms = 0
+        """When partitions were last counted."""
 
-    def record(self, value: float, now_ms: int) -> None:
-        """Count a value, whatever the limit."""
-        self.last_ms = now_ms
-        self.rate.record(value, now_ms)
+    @property
+    def used_ms(self) -> int:
+        """When something was last counted."""
+        return max(self.last_ms, self.rate.last_ms)
 
     def throttle_ms(self, now_ms: int) -> int:
         """The time for which its clients have to be silent; 0: the limit is kept."""
         throttle_ms = self.rate.throttle_ms(self.limit, now_ms)
         # As in Kafka: one request may take long, and heartbeats of the client would wait too.
-        if self.kind is QuotaKind.REQUEST_TIME:
+        if self.kind == QuotaKind.REQUEST_TIME:
             return min(throttle_ms, self.windows.size_ms)
         return min(throttle_ms, INT32_MAX)
 
@@ -165,13 +173,13 @@ class QuotaCounter:
 class _Counters:
     """The limits and counters of one kind of quota."""
 
-    def __init__(self, kind: QuotaKind, windows: Windows) -> None:
+    def __init__(self, kind: str, windows: Windows) -> None:
         self.limits: dict[_Entity, float] = {}
         self._kind = kind
         self._windows = windows
         self._by_entity: dict[tuple[str, str], QuotaCounter] = {}
-        self._by_client: dict[tuple[str, str], QuotaCounter | None] = {}
-        """The results of `find`, each of which looks eight entities up."""
+        self.by_client: dict[tuple[str, str], QuotaCounter | None] = {}
+        """The results of `find`, each of which looks eight entities up, by user and client id."""
         self._swept_ms = 0
 
     def __len__(self) -> int:
@@ -180,16 +188,12 @@ class _Counters:
     def replace_limits(self, limits: dict[_Entity, float]) -> None:
         """Use other limits for what is counted already, too."""
         self.limits = limits
-        self._by_client.clear()
+        self.by_client.clear()
 
     def find(self, user: str, client_id: str, clock: Clock) -> QuotaCounter | None:
-        client = (user, client_id)
-        try:
-            return self._by_client[client]
-        except KeyError:
-            pass
-        if len(self._by_client) >= COUNTERS_MAX:
-            self._by_client.clear()
+        """The counter of a client that is not in `by_client`, and then is."""
+        if len(self.by_client) >= COUNTERS_MAX:
+            self.by_client.clear()
         found = None
         matched = _matched(self.limits, user, client_id)
         if matched is not None:
@@ -200,7 +204,7 @@ class _Counters:
                 found = QuotaCounter(self._kind, entity, self._windows)
                 self._by_entity[entity] = found
             found.limit = limit
-        self._by_client[client] = found
+        self.by_client[user, client_id] = found
         return found
 
     def _make_room(self, now_ms: int) -> None:
@@ -210,12 +214,12 @@ class _Counters:
         if now_ms - self._swept_ms >= self._windows.size_ms:
             self._swept_ms = now_ms
             for entity, counter in tuple(self._by_entity.items()):
-                if now_ms - counter.last_ms >= self._windows.all_ms:
+                if now_ms - counter.used_ms >= self._windows.all_ms:
                     del self._by_entity[entity]
         while len(self._by_entity) >= COUNTERS_MAX:
             # Who has other names at hand exceeds no quota of one name, so nothing is lost by it.
             del self._by_entity[next(iter(self._by_entity))]
-        self._by_client.clear()
+        self.by_client.clear()
 
 
 def _matched(
@@ -273,11 +277,11 @@ class ClientQuotas:
         self._counters = {
             kind: _Counters(
                 kind,
-                config.controller_windows if kind is QuotaKind.MUTATIONS else config.windows,
+                config.controller_windows if kind == QuotaKind.MUTATIONS else config.windows,
             )
-            for kind in QuotaKind
+            for kind in _KINDS
         }
-        self._limited: dict[QuotaKind, _Counters] = {}
+        self._limited: dict[str, _Counters] = {}
         """The kinds of which there are quotas."""
         self.has_any = False
         """Whether there were quotas when one was last looked for."""
@@ -287,13 +291,19 @@ class ClientQuotas:
         self._logged_ms: int | None = None
         self._unlogged_count = 0
 
-    def find(self, kind: QuotaKind, user: str, client_id: str | None) -> QuotaCounter | None:
+    def find(self, kind: str, user: str, client_id: str | None) -> QuotaCounter | None:
         """The counter of a client; None: it has no quota of this kind."""
         quotas = self._quotas_now()
         if quotas is not self._taken:
             self._take_over(quotas)
         counters = self._limited.get(kind)
-        return None if counters is None else counters.find(user, client_id or "", self.clock)
+        if counters is None:
+            return None
+        client = (user, client_id or "")
+        try:
+            return counters.by_client[client]
+        except KeyError:
+            return counters.find(*client, self.clock)
 
     @property
     def are_there(self) -> bool:
@@ -319,9 +329,7 @@ class ClientQuotas:
         """The charge of a consumer's Fetch, which begins now; None: nothing is counted."""
         return self._charge(header, QuotaKind.FETCH, size=0) if self.are_there else None
 
-    def _charge(
-        self, header: RequestHeader, kind: QuotaKind | None, *, size: int
-    ) -> "Charge | None":
+    def _charge(self, header: RequestHeader, kind: str | None, *, size: int) -> "Charge | None":
         user, client_id = header.caller.principal.name, header.client_id
         of_time = self.find(QuotaKind.REQUEST_TIME, user, client_id)
         of_bytes = None if kind is None else self.find(kind, user, client_id)
@@ -354,12 +362,12 @@ class ClientQuotas:
     def statistics(self) -> QuotaStatistics:
         """The throttled clients right now."""
         return QuotaStatistics(
-            throttled_count=MappingProxyType({kind: self._throttled[kind] for kind in QuotaKind}),
+            throttled_count=MappingProxyType({kind: self._throttled[kind] for kind in _KINDS}),
             counter_count=sum(map(len, self._counters.values())),
         )
 
     def _take_over(self, quotas: Quotas) -> None:
-        limits: dict[str, dict[_Entity, float]] = {kind: {} for kind in QuotaKind}
+        limits: dict[str, dict[_Entity, float]] = {kind: {} for kind in _KINDS}
         for entity, values in quotas.items():
             names: dict[str, str | None] = dict(entity.parts)
             if "ip" in names:
@@ -434,7 +442,7 @@ class Charge:
             throttle_ms, exceeded = self._of_bytes.throttle_ms(now_ms), self._of_bytes
         # Without an answer the client learns nothing of it, so its time does not count in Kafka.
         if self._of_time is not None and is_answered:
-            self._of_time.record(_percent(self._spent_s), now_ms)
+            self._of_time.record(percent(self._spent_s), now_ms)
             by_time_ms = self._of_time.throttle_ms(now_ms)
             if by_time_ms > throttle_ms:
                 throttle_ms, exceeded = by_time_ms, self._of_time
@@ -452,10 +460,11 @@ class Charge:
         """Count the time after `settle`, which throttles later requests."""
         self.pause()
         if self._of_time is not None and self._spent_s:
-            self._of_time.record(_percent(self._spent_s), self._quotas.now_ms)
+            self._of_time.record(percent(self._spent_s), self._quotas.now_ms)
 
 
-def _percent(seconds: float) -> float:
+def percent(seconds: float) -> float:
+    """The time of a request, as a rate of them in a second is a share of one core."""
     return seconds * 100
 
 

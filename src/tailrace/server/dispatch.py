@@ -47,7 +47,7 @@ from tailrace.protocol.frames import (
     response_buffers,
 )
 from tailrace.runtime.threads import BoundedThreads, Threads
-from tailrace.security.quotas import Charge, ClientQuotas, QuotaKind
+from tailrace.security.quotas import Charge, ClientQuotas, QuotaKind, percent
 from tailrace.values import replace
 
 T = TypeVar("T")
@@ -96,30 +96,21 @@ class ConnectionRepeats:
         self, received: bytearray, start: int, limit: int, *, frame_bytes_max: int
     ) -> tuple[int, RepeatedAnswers] | None:
         """Answer the requests at `start` that repeat one; see `Repeats.take`."""
-        quotas = self._quotas
-        if self._header is None:
-            return None
+        quotas, of_time, begun_s = self._quotas, None, 0.0
         # The first request that is looked up after a change learns of it, as all decoded ones are.
-        if quotas is None or not quotas.has_times:
-            return self._take(received, start, limit, frame_bytes_max=frame_bytes_max)
-        user = self._header.caller.principal.name
-        of_time = quotas.find(QuotaKind.REQUEST_TIME, user, self._header.client_id)
-        if of_time is None:
-            return self._take(received, start, limit, frame_bytes_max=frame_bytes_max)
-        # These answers have no throttle time, so a client that has exceeded its quota gets others.
-        if of_time.throttle_ms(quotas.now_ms):
-            return None
-        charge = Charge(quotas, of_time=of_time)
-        taken = self._take(received, start, limit, frame_bytes_max=frame_bytes_max)
-        charge.end()
-        return taken
-
-    def _take(
-        self, received: bytearray, start: int, limit: int, *, frame_bytes_max: int
-    ) -> tuple[int, RepeatedAnswers] | None:
+        if quotas is not None and quotas.has_times and self._header is not None:
+            user = self._header.caller.principal.name
+            of_time = quotas.find(QuotaKind.REQUEST_TIME, user, self._header.client_id)
+            begun_s = quotas.clock.monotonic_s()
+            # These answers have no throttle time: a client above its quota gets one that has.
+            if of_time is not None and not of_time.has_room(0, int(begun_s * 1000)):
+                return None
         for known in self._known.values():
             taken = known.take(received, start, limit, frame_bytes_max=frame_bytes_max)
             if taken is not None:
+                if quotas is not None and of_time is not None:
+                    spent_s = quotas.clock.monotonic_s() - begun_s
+                    of_time.record(percent(spent_s), int(begun_s * 1000))
                 return taken
         return None
 

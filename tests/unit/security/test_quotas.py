@@ -43,12 +43,12 @@ class Node:
         kept = {each: limit for each, limit in values.items() if limit is not None}
         self.given = {**self.given, entity: kept}
 
-    def limit(self, user: str, client_id: str | None, kind: QuotaKind = RATE) -> float | None:
+    def limit(self, user: str, client_id: str | None, kind: str = RATE) -> float | None:
         """The limit that a client has."""
         found = self.quotas.find(kind, user, client_id)
         return None if found is None else found.limit
 
-    def counter(self, user: str, client_id: str, kind: QuotaKind = RATE) -> QuotaCounter:
+    def counter(self, user: str, client_id: str, kind: str = RATE) -> QuotaCounter:
         """The counter of a client that has a quota."""
         found = self.quotas.find(kind, user, client_id)
         assert found is not None
