@@ -13,6 +13,7 @@ Not here: APIs whose requests or answers have a form of their own (`special_guar
 """
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -253,30 +254,36 @@ def guarded(
     if check is by_table and not (guard.whole or guard.parts or guard.shown):
         return handler
     is_by_table = check is by_table and not guard.shown
-    # Those of the table, and those of the functions.
-    arrays = {each.name for each in wire_fields(guard.api.request) if each.is_array}
     counted = tuple(
-        arrays & {"topics", "resources", *(each.field for each in (*guard.whole, *guard.parts))}
+        each.name
+        for each in wire_fields(guard.api.request)
+        if each.is_array and each.name in {need.field for need in (*guard.whole, *guard.parts)}
     )
 
-    def handle(header: RequestHeader, request: Data) -> Handled:
+    def is_short(request: Data) -> bool:
         for each in counted:
             parts = getattr(request, each)
             if parts is not None and len(parts) > CHECKED_INLINE_MAX:
-                if key in long:
-                    return LongAnswer(lambda: later(header, request), waits_for_device=True)
-                return later(header, request)
+                return False
+        return True
+
+    def handle(header: RequestHeader, request: Data) -> Handled:
         is_plain = is_by_table or (key is ApiKey.PRODUCE and not has_transactional(request))
-        if is_plain and guard.allows_all(header, request):
+        if is_plain and is_short(request) and guard.allows_all(header, request):
             return handler(header, request)
-        checked = _at_once(check(guard, header, request))
+        steps = check(guard, header, request)
+        checked = _first_steps(steps)
+        if checked is None:
+            if key in long:
+                return LongAnswer(lambda: later(header, steps), waits_for_device=True)
+            return later(header, steps)
         if checked.request is None:
             return checked.answer
         handled = handler(header, checked.request)
         return _finished(handled, checked.finish) if checked.finish else handled
 
-    async def later(header: RequestHeader, request: Data) -> Answer:
-        checked = await _in_slices(check(guard, header, request))
+    async def later(header: RequestHeader, steps: Steps[Checked]) -> Answer:
+        checked = await _in_slices(steps)
         if checked.request is None:
             return checked.answer
         answer = await _taken(handler(header, checked.request))
@@ -286,19 +293,34 @@ def guarded(
 
 
 def _finished(handled: Handled, finish: tuple[Finish, ...]) -> Handled:
-    def now(answer: Answer) -> Answer:
-        for each in finish:
-            answer = _at_once(each(answer))
-        return answer
-
     async def later() -> Answer:
         return await _finish_in_slices(await _taken(handled), finish)
 
     if isinstance(handled, LongAnswer):
         return LongAnswer(later, handled.waits_for_device)
     if isinstance(handled, Deferred):
-        return handled.then(now)
-    return later() if isinstance(handled, Awaitable) else now(handled)
+        # Of a produce, whose errors are there already: one step each.
+        return handled.then(partial(_finish_at_once, finish=finish))
+    if isinstance(handled, Awaitable):
+        return later()
+    answer: Answer = handled
+    for done, each in enumerate(finish):
+        steps = each(answer)
+        found = _first_steps(steps)
+        if found is None:
+            return _finish_rest(steps, finish[done + 1 :])
+        answer = found
+    return answer
+
+
+def _finish_at_once(answer: Answer, *, finish: tuple[Finish, ...]) -> Answer:
+    for each in finish:
+        answer = _at_once(each(answer))
+    return answer
+
+
+async def _finish_rest(steps: Steps[Data], finish: tuple[Finish, ...]) -> Answer:
+    return await _finish_in_slices(await _in_slices(steps), finish)
 
 
 async def _taken(handled: Handled) -> Answer:
@@ -310,6 +332,17 @@ async def _finish_in_slices(answer: Answer, finish: tuple[Finish, ...]) -> Answe
     for each in finish:
         answer = await _in_slices(each(answer))
     return answer
+
+
+def _first_steps(steps: Steps[T]) -> T | None:
+    """The result if it takes at most `CHECKED_INLINE_MAX` steps; None: there are more."""
+    for _ in range(CHECKED_INLINE_MAX + 1):
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+    return None
 
 
 def _at_once(steps: Steps[T]) -> T:

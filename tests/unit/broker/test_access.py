@@ -41,6 +41,12 @@ from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from tailrace.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
 from tailrace.protocol.messages.produce import ProduceResponse
 from tailrace.security.acls import AclBinding, AclResource, PatternType, Permission
 from tailrace.security.acls import AclOperation as Op
@@ -375,6 +381,53 @@ async def test_a_request_of_many_names_is_checked_in_slices(outside: Outside) ->
         answer = await peer.ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
         codes = {each.name: each.partitions[0].error_code for each in answer.topics}
         assert codes == {**dict.fromkeys(names, REFUSED), TOPIC: ALLOWED}
+
+
+async def test_long_requests_of_each_form_are_checked_in_slices(outside: Outside) -> None:
+    """Many topics of one group, and many topics of Metadata."""
+    async with at_open_broker(outside) as (_, peer, admin):
+        await find(peer, 0)
+        await admin.create_acls(
+            AclBinding(
+                AclResource.TOPIC, "x", ANONYMOUS, Op.DESCRIBE, Permission.DENY,
+                pattern=PatternType.PREFIXED,
+            )
+        )  # fmt: skip
+        names = [TOPIC, *(f"x{number}" for number in range(CHECKED_INLINE_MAX + 10))]
+        expected = {**dict.fromkeys(names, REFUSED), TOPIC: ALLOWED}
+        topics = tuple(
+            OffsetFetchRequestTopics(name=each, partition_indexes=(0,)) for each in names
+        )
+        group = OffsetFetchRequestGroup(group_id=GROUP, topics=topics)
+        fetched = await peer.ask(
+            ApiKey.OFFSET_FETCH, OffsetFetchRequest(groups=(group,)), OffsetFetchResponse, version=8
+        )
+        [answer] = fetched.groups
+        assert {e.name: e.partitions[0].error_code for e in answer.topics} == expected
+        wanted = tuple(MetadataRequestTopic(name=each) for each in names)
+        described = await peer.ask(
+            ApiKey.METADATA, MetadataRequest(topics=wanted), MetadataResponse
+        )
+        assert {e.name: e.error_code for e in described.topics} == expected
+
+
+async def test_many_entries_are_described(outside: Outside) -> None:
+    """More than are put into an answer on the event loop, and each resource once."""
+    count = CHECKED_INLINE_MAX + 10
+    async with at_open_broker(outside) as (_, peer, admin):
+        for at in range(0, count, 100):
+            await admin.create_acls(
+                *(rule(Op.READ, f"t{number // 2}") for number in range(at, at + 100, 2)),
+                *(rule(Op.WRITE, f"t{number // 2}") for number in range(at, at + 100, 2)),
+            )
+        request = DescribeAclsRequest(
+            resource_type_filter=2, resource_name_filter=None, pattern_type_filter=1,
+            principal_filter=None, host_filter=None, operation=1, permission_type=1,
+        )  # fmt: skip
+        found = await peer.ask(ApiKey.DESCRIBE_ACLS, request, DescribeAclsResponse)
+        assert len({each.resource_name for each in found.resources}) == len(found.resources)
+        assert {len(each.acls) for each in found.resources} == {2}
+        assert len(found.resources) >= count // 2
 
 
 async def test_entries_are_there_after_a_restart(outside: Outside) -> None:
