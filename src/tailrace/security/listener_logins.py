@@ -13,7 +13,7 @@ from tailrace.security.kerberos_names import NameRules
 from tailrace.security.key_set import KeySet, KeySetSource
 from tailrace.security.oauthbearer import OAuthBearer
 from tailrace.security.plain import Plain
-from tailrace.security.sasl_config import ListenerSaslConfig, MechanismConfig
+from tailrace.security.sasl_config import USER_OPTION, ListenerSaslConfig, MechanismConfig
 from tailrace.security.scram import Scram, ScramKeys
 from tailrace.security.tokens import SignedTokens, TokenRules, UnsecuredTokens
 from tailrace.values import dataclass
@@ -43,11 +43,7 @@ def listener_logins(
     Raises:
         MissingExtraError: a package for a mechanism is not installed.
     """
-    # The nodes of a cluster have the same settings, usually, and so the same secret (`scram`).
-    entries = [each.jaas for each in (*config.offered, config.own) if each is not None]
-    jaas = "\0".join(entries)
-    has_secret = bool(jaas.strip("\0"))
-    secret = hashlib.sha512(jaas.encode()).digest() if has_secret else secrets.token_bytes(64)
+    secret = _secret(config)
     mechanisms = {
         each.name: _mechanism(each, services, listener=name, secret=secret)
         for each in config.offered
@@ -62,6 +58,22 @@ def listener_logins(
         audit=services.audit,
         now=services.now,
     )
+
+
+def _secret(config: ListenerSaslConfig) -> bytes:
+    """The secret of made-up salts (`scram`), which no client may know."""
+    # The nodes of a cluster have the same passwords in their settings, usually, and so the same
+    # secret. An entry without a password could be guessed.
+    passwords = [
+        f"{name}={value}"
+        for each in (*config.offered, config.own)
+        if each is not None and each.entry is not None
+        for name, value in each.entry.options.items()
+        if name == "password" or name.startswith(USER_OPTION)
+    ]
+    if not passwords:
+        return secrets.token_bytes(64)
+    return hashlib.sha512("\0".join(sorted(set(passwords))).encode()).digest()
 
 
 def _mechanism(

@@ -32,7 +32,8 @@ _MODULES: Final = {
     "OAUTHBEARER": "OAuthBearerLoginModule",
     "GSSAPI": "Krb5LoginModule",
 }
-_USER: Final = "user_"
+USER_OPTION: Final = "user_"
+"""Begins the options of PlainLoginModule that are users."""
 _UNSECURED: Final = "unsecuredValidator"
 _VALIDATOR: Final = "OAuthBearerValidatorCallbackHandler"
 
@@ -211,7 +212,7 @@ class MechanismConfig:
         options = (
             f'{name}="{_quoted(value)}"'
             for name, value in self.entry.options.items()
-            if not name.startswith((_USER, _UNSECURED))
+            if not name.startswith((USER_OPTION, _UNSECURED))
         )
         return f"{self.entry.module} required {' '.join(options)};"
 
@@ -220,9 +221,9 @@ class MechanismConfig:
         """The passwords of PLAIN, by name."""
         options = {} if self.entry is None else self.entry.options
         return {
-            name.removeprefix(_USER): value
+            name.removeprefix(USER_OPTION): value
             for name, value in options.items()
-            if name.startswith(_USER)
+            if name.startswith(USER_OPTION)
         }
 
     @property

@@ -146,12 +146,14 @@ class Scram:
                 "from username",
                 user=user,
             )
+        # For each login, so that it takes as long for a user that there is.
+        invented = self._invented(user)
         keys = self._find_keys(user)
         # Delegation tokens log in with their id as the name, and this broker has none.
         is_token = _has_token_mark(found["extensions"])
         is_known = keys is not None and not is_token
         if keys is None or is_token:
-            keys = self._invented(user)
+            keys = invented
         elif keys.iterations < ITERATIONS_MIN:
             # Kafka's rule too; such a record is none of the controller's.
             raise RefusedLoginError(

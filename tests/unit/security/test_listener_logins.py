@@ -1,0 +1,59 @@
+"""The mechanisms of a listener, from its settings."""
+
+import asyncio
+from collections.abc import Mapping
+
+from tailrace.runtime.threads import WorkerThreads
+from tailrace.security.audit import LoginAudit
+from tailrace.security.authenticator import LoginThreads
+from tailrace.security.listener_logins import LoginServices, listener_logins
+from tailrace.security.sasl_config import listener_sasl_config
+from tests.unit.security.exchanges import Running
+
+PREFIX = "listener.name.l."
+SCRAM: Mapping[str, str] = {
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    f"{PREFIX}scram-sha-256.sasl.jaas.config": "ScramLoginModule required;",
+}
+
+
+def salt_of_nobody(texts: Mapping[str, str]) -> bytes:
+    """The salt that a listener with these settings gives to a user that there is not."""
+    faults: list[str] = []
+    config = listener_sasl_config(texts, prefix=PREFIX, faults=faults)
+    assert faults == []
+
+    async def main() -> bytes:
+        threads = WorkerThreads()
+        services = LoginServices(
+            find_scram=lambda _, __: None,
+            usual_iterations=lambda _: 4096,
+            threads=LoginThreads(threads),
+            audit=LoginAudit(),
+            now=lambda: 0.0,
+        )
+        logins = listener_logins("L", config, services)
+        threads.close()
+        exchange = logins.mechanisms["SCRAM-SHA-256"].exchange(b"n,,n=nobody,r=abc")
+        challenge = Running(exchange).take()
+        assert isinstance(challenge, bytes)
+        return challenge.split(b",s=")[1]
+
+    return asyncio.run(main())
+
+
+def test_brokers_with_the_same_passwords_make_up_the_same_salts() -> None:
+    """A client that asks two brokers for a user that there is not cannot tell by the salts."""
+    shared = {
+        **SCRAM,
+        f"{PREFIX}scram-sha-256.sasl.jaas.config":
+            'ScramLoginModule required username="node" password="node-secret";',
+    }  # fmt: skip
+    assert salt_of_nobody(shared) == salt_of_nobody(shared)
+    other = {name: text.replace("node-secret", "other") for name, text in shared.items()}
+    assert salt_of_nobody(shared) != salt_of_nobody(other)
+
+
+def test_settings_without_a_password_are_no_secret() -> None:
+    """Salts cannot be computed from settings that anybody may know."""
+    assert salt_of_nobody(SCRAM) != salt_of_nobody(SCRAM)
