@@ -552,6 +552,46 @@ def test_replicas_are_assigned_to_directories() -> None:
     assert len(cluster.appended) == before
 
 
+def test_a_replica_that_was_moved_between_directories_stays_eligible() -> None:
+    """Its log is whole, other than where the directory before is gone."""
+    cluster = Controlled()
+    one, two = directory(2), directory(2, 1)
+    cluster.serve(1)
+    cluster.serve(2, log_dirs=(one, two))
+    moved = cluster.topic([1, 2], min_insync_replicas="2")
+    lost = cluster.topic([1, 2], name="lost", min_insync_replicas="2")
+    assign(cluster, 2, {(one, moved.topic_id, 0): 0, (one, lost.topic_id, 0): 0})
+    cluster.fence(2)
+    cluster.beat(2)
+    assert cluster.shown() == cluster.shown("lost") == (1, (1,), (2,))
+    assign(cluster, 2, {(two, moved.topic_id, 0): 0})
+    cluster.beat(2, offline_log_dirs=(one,))
+    assign(cluster, 2, {(two, lost.topic_id, 0): 0})
+    assert cluster.shown() == (1, (1,), (2,))
+    assert cluster.shown("lost") == (1, (1,), ())
+    cluster.fence(1)
+    assert cluster.shown() == (2, (2,), (1,))
+    assert cluster.shown("lost") == (-1, (), (1,))
+
+
+def test_a_last_leader_that_was_moved_between_directories_is_elected() -> None:
+    """The log is whole, other than that of a replica whose directory before is gone."""
+    for is_lost in (False, True):
+        cluster = Controlled()
+        one, two = directory(1), directory(1, 1)
+        cluster.serve(1, log_dirs=(one, two))
+        topic = cluster.topic([1])
+        assign(cluster, 1, {(one, topic.topic_id, 0): 0})
+        # Not a clean stop: who is eligible must have all records.
+        cluster.pass_ms(60_000)
+        cluster.register(1, log_dirs=(two,) if is_lost else (one, two))
+        assert cluster.shown() == (-1, (), ())
+        assert cluster.partition().last_known_elr == (1,)
+        assign(cluster, 1, {(two, topic.topic_id, 0): 0})
+        cluster.beat(1)
+        assert cluster.partition().leader == (-1 if is_lost else 1)
+
+
 def test_a_replica_that_is_lost_when_its_reassignment_is_complete() -> None:
     """The broker that the reassignment has removed is not elected in its place."""
     cluster = Controlled()
