@@ -109,8 +109,8 @@ class ArrowFiles:
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         _refuse(path, modified_ms)
 
-    def make_directory(self, path: str) -> None:
-        _refuse(path)
+    def make_directory(self, path: str, *, is_private: bool = False) -> None:
+        _refuse(path, is_private)
 
     def rename(self, source: str, target: str) -> None:
         _refuse(source, target)

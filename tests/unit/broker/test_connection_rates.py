@@ -12,7 +12,8 @@ from tailrace.protocol.metadata_records import ClientQuotaRecord, EntityData
 from tailrace.server.listener import SWEEP_S
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.brokers import connect, running
-from tests.unit.broker.test_dynamic_settings import changed, set_to
+from tests.unit.broker.test_configs import set_to
+from tests.unit.broker.test_dynamic_settings import changed
 
 TWO = {
     "listeners": "OUTSIDE://memory:0,INSIDE://memory:0",
@@ -114,10 +115,9 @@ async def test_a_stop_waits_for_no_connection(outside: Outside) -> None:
     async with running(outside, {"max.connection.creation.rate": "3"}) as broker:
         set_quota(broker, "10.0.0.9", 1)
         port = broker.endpoint[1]
-        for _ in range(11):
-            refused = Peer(outside.network.open(port, address="10.0.0.9"))
+        of_one = [Peer(outside.network.open(port, address="10.0.0.9")) for _ in range(11)]
         peers = [connect(outside, broker) for _ in range(40)]
-    assert await refused.is_closed()
+    assert await of_one[-1].is_closed()
     assert await peers[0].is_closed()
     assert outside.clock.monotonic_s() < 30
 

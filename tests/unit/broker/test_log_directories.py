@@ -250,11 +250,11 @@ def test_a_directory_that_is_unusable_at_the_start_is_left_out(
     class Refusing(MemoryFiles):
         """A disk of which one directory refuses, whatever is there."""
 
-        def make_directory(self, path: str) -> None:
+        def make_directory(self, path: str, *, is_private: bool = False) -> None:
             """Make a directory; one that exists may be refused too."""
             if fault.operation == "make_directory" and path == "b":
                 self.count("make_directory", path)
-            super().make_directory(path)
+            super().make_directory(path, is_private=is_private)
 
         def lock(self, path: str):  # type: ignore[no-untyped-def] # noqa: ANN202
             """Lock a file; one that exists may be refused too."""

@@ -1,6 +1,7 @@
 """Clients with quotas at a broker: throttle times, and connections that are not read for a time."""
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 
@@ -26,7 +27,7 @@ from tests.unit.broker.brokers import (
 )
 
 APP = {"client-id": "app"}
-Names = dict[str, str | None]
+Names = Mapping[str, str | None]
 
 
 def set_quota(broker: RunningBroker, names: Names, key: str, value: float | None) -> None:
@@ -212,11 +213,10 @@ async def test_a_throttled_session_misses_nothing(outside: Outside) -> None:
         set_quota(broker, APP, "consumer_byte_rate", None)
         session_id = (await ask(0, 0)).session_id
         set_quota(broker, APP, "consumer_byte_rate", 20)
-        for number in range(1, 4):
-            answer = await ask(session_id, number)
-            assert answer.error_code == ErrorCode.NONE
-            assert answer.session_id == session_id
-        assert answer.throttle_time_ms > 0
+        answers = [await ask(session_id, number) for number in range(1, 4)]
+        assert {each.error_code for each in answers} == {ErrorCode.NONE}
+        assert {each.session_id for each in answers} == {session_id}
+        assert answers[-1].throttle_time_ms > 0
         set_quota(broker, APP, "consumer_byte_rate", None)
         assert bytes_of(await ask(session_id, 4)) > 150
 

@@ -1,5 +1,6 @@
 """Settings of encryption and login: manners of names, contradictions, and what comes of them."""
 
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -310,6 +311,6 @@ def test_the_check_of_the_host_may_be_left_out(algorithm: str) -> None:
             }
         )
         context = config.open_security().tls
-        assert context is not None
+        assert isinstance(context, ssl.SSLContext)
         assert context.check_hostname is is_checked
         assert BROKER_KEY[40:80] not in repr(config)
