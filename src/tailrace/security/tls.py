@@ -30,6 +30,11 @@ OUTGOING_BYTES_MAX = 3 * CHUNK_BYTES
 """`send` leaves less than that to be sent: more are answers of OpenSSL, as to updates of keys."""
 
 
+BARREN_BYTES_MAX = CHUNK_BYTES
+"""Most encrypted bytes without data after the handshake: a record has 16 KiB and some at most, and
+new keys and session tickets are few. Each update of keys takes OpenSSL 10 us, and has 27 bytes."""
+
+
 class _Scratch(threading.local):
     """Memory that encrypted bytes are received into; all connections of a thread share it."""
 
@@ -60,6 +65,8 @@ class TlsSocket:
         self.tls = wrap(self._incoming, self._outgoing)
         self.is_shaken = False
         """Whether the handshake is done."""
+        self._barren_bytes = 0
+        """Encrypted bytes that were received since the last data."""
         self._unsent = memoryview(b"")
         self._is_waiting = False
         self._on_write: Callable[[], None] | None = None
@@ -88,7 +95,7 @@ class TlsSocket:
         if self._is_waiting:
             self._is_waiting = False
             self._socket.watch_writes(None)
-        return self._fetch()
+        return self._fetch() is not None
 
     def shake(self) -> bool:
         """Continue the handshake with what was fetched; return whether it is done.
@@ -118,6 +125,9 @@ class TlsSocket:
         Fewer bytes than the buffer has room for mean that there are no more for now.
         """
         filled = 0
+        # What the kernel has then is received by the next call: a peer may send as fast as its
+        # records are decrypted, and these may be empty.
+        fetches_left = len(buffer) // CHUNK_BYTES + 2
         while filled < len(buffer):
             try:
                 if not self.is_shaken:
@@ -126,8 +136,14 @@ class TlsSocket:
             except ssl.SSLWantReadError:
                 if not self._flush() and self._outgoing.pending > OUTGOING_BYTES_MAX:
                     raise TlsError("the peer asks for answers, and takes none") from None
-                if not self._fetch():
+                if self._barren_bytes > BARREN_BYTES_MAX:
+                    raise TlsError("the peer sends records without data") from None
+                fetched = self._fetch() if fetches_left else None
+                if fetched is None:
                     return filled or None
+                fetches_left -= 1
+                if self.is_shaken:
+                    self._barren_bytes += fetched
             # The end of the stream, as of a plain socket; a peer that is killed sends no
             # close_notify.
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
@@ -137,6 +153,7 @@ class TlsSocket:
             else:
                 if not received:
                     return filled
+                self._barren_bytes = 0
                 filled += received
         return filled
 
@@ -198,18 +215,16 @@ class TlsSocket:
             raise
         self.is_shaken = True
 
-    def _fetch(self) -> bool:
-        """Pass the peer's bytes to the SSL object; return False if there are none yet."""
+    def _fetch(self) -> int | None:
+        """Pass the peer's bytes to the SSL object; their number, or None if there are none yet."""
         scratch = _scratch.view
         received = self._socket.receive_into(scratch)
-        if received is None:
-            return False
         if received:
             self._incoming.write(scratch[:received])
-        else:
+        elif received is not None:
             # So that the next read raises or returns the end, where TLS decides which.
             self._incoming.write_eof()
-        return True
+        return received
 
     def _flush(self) -> bool:
         """Send encrypted bytes; return False if some are left."""

@@ -1,0 +1,118 @@
+"""A peer of an encrypted connection that keeps it busy without sending anything."""
+
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tailrace.runtime.files import Buffer
+from tailrace.security.errors import TlsError
+from tailrace.security.listener_config import listener_tls_config
+from tailrace.security.tls import BARREN_BYTES_MAX, CHUNK_BYTES, TlsSocket
+from tailrace.security.tls_context import server_context
+from tests.unit.security.key_updates import KeyUpdates
+from tests.unit.security.parties import authority, party
+
+PER_RECORD = 27
+"""Bytes of an update of keys."""
+
+
+class Flood:
+    """The raw end of a server's connection whose peer sends as fast as it is read."""
+
+    peer = "memory:1"
+    is_peer_gone = False
+
+    def __init__(self) -> None:
+        self.due: Iterator[bytes] = iter(())
+        self.received = b""
+        """Bytes from the server."""
+        self.taken_bytes = 0
+        self._left = b""
+
+    def receive_into(self, buffer: memoryview) -> int | None:
+        while len(self._left) < len(buffer):
+            found = next(self.due, b"")
+            if not found:
+                break
+            self._left += found
+        given, self._left = self._left[: len(buffer)], self._left[len(buffer) :]
+        buffer[: len(given)] = given
+        self.taken_bytes += len(given)
+        return len(given) or None
+
+    def send(self, buffers: Sequence[Buffer]) -> int | None:
+        data = b"".join(buffers)
+        self.received += data
+        return len(data)
+
+    def watch_reads(self, callback: Callable[[], None] | None) -> None:
+        """Nothing calls back here."""
+
+    watch_writes = watch_reads
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.fixture
+def flood(tmp_path: Path) -> tuple[TlsSocket, Flood, KeyUpdates]:
+    """A server's connection after its handshake, and the keys of its client."""
+    faults: list[str] = []
+    config = listener_tls_config(party("broker").keystore, faults=faults)
+    server, _ = server_context(config.tls, verify_mode=ssl.CERT_NONE, faults=faults)
+    assert not faults
+    raw = Flood()
+    connection = TlsSocket(raw, partial(server.wrap_bio, server_side=True))
+    client = ssl.create_default_context(cadata=authority().certificate)
+    client.keylog_filename = str(tmp_path / "keys")
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    end = client.wrap_bio(incoming, outgoing, server_hostname="memory")
+    for _ in range(2):
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+        raw.due = iter([outgoing.read()])
+        assert connection.receive_into(memoryview(bytearray(1))) is None
+        incoming.write(raw.received)
+        raw.received = b""
+    assert connection.is_shaken
+    raw.taken_bytes = 0
+    return connection, raw, KeyUpdates((tmp_path / "keys").read_text())
+
+
+Given = tuple[TlsSocket, Flood, KeyUpdates]
+
+
+def test_some_updates_of_keys_are_answered_and_data_follows(flood: Given) -> None:
+    """A client may have new keys as often as it sends something with them."""
+    connection, raw, updates = flood
+    buffer = memoryview(bytearray(100))
+    for number in range(5):
+        raw.due = iter([updates.take(500) + updates.data(b"%d" % number)])
+        assert connection.receive_into(buffer) == 1
+        assert bytes(buffer[:1]) == b"%d" % number
+        # One answer is enough for updates that have come together (RFC 8446, 4.6.3).
+        assert raw.received
+        raw.received = b""
+
+
+def test_updates_of_keys_alone_end_the_connection(flood: Given) -> None:
+    """They cost the broker ten microseconds each, and the client nothing."""
+    connection, raw, updates = flood
+    raw.due = (updates.take(100) for _ in range(1_000_000))
+    with pytest.raises(TlsError, match="records without data"):
+        connection.receive_into(memoryview(bytearray(64 * 1024)))
+    assert raw.taken_bytes <= BARREN_BYTES_MAX + CHUNK_BYTES
+
+
+def test_a_call_ends_although_more_has_come(flood: Given) -> None:
+    """Others have their turn: a byte of data now and then does not prolong a call."""
+    connection, raw, updates = flood
+    raw.due = (updates.take(50_000 // PER_RECORD) + updates.data(b"x") for _ in range(1_000_000))
+    buffer = memoryview(bytearray(64 * 1024))
+    received = connection.receive_into(buffer)
+    assert received in {1, 2, 3, 4}
+    assert raw.taken_bytes <= 3 * CHUNK_BYTES
