@@ -4,7 +4,7 @@
              -> secured(principal) -> bytes of requests, on the loop
 
 A step of a handshake signs, and checks certificates: 0.5 to 7 ms, more than the loop may spend on
-one callback (decision 86). Steps run on a few threads, each connection's in their order; bytes of
+one callback (decision 89). Steps run on a few threads, each connection's in their order; bytes of
 its peer stay in the kernel meanwhile.
 
 The kernel calls back while it has bytes. After the handshake this does the same for bytes that are

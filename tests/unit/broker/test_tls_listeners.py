@@ -110,6 +110,41 @@ def test_a_certificate_names_the_principal(outside: Outside, rules: str, name: s
     outside.run(main())
 
 
+def test_a_listener_has_settings_of_its_own(outside: Outside) -> None:
+    """With its prefix they count before those of all listeners, and only there."""
+    listeners = {
+        "listeners": "INSIDE://memory:0,OUTSIDE://memory:0",
+        "listener.security.protocol.map": "INSIDE:SSL,OUTSIDE:SSL",
+        "inter.broker.listener.name": "INSIDE",
+        "listener.name.outside.ssl.client.auth": "required",
+    }
+
+    async def main() -> None:
+        async with running(outside, {**BROKER, **listeners}) as broker:
+            inside, outer = broker.port_of("INSIDE"), broker.port_of("OUTSIDE")
+            assert inside is not None
+            assert outer is not None
+            await metadata(await encrypted(outside, inside))
+            with pytest.raises((EOFError, OSError)):
+                await metadata(await encrypted(outside, outer))
+            await metadata(await encrypted(outside, outer, showing(party("bob"))))
+
+    outside.run(main())
+
+
+def test_a_certificate_that_is_not_asked_for_is_not_looked_at(outside: Outside) -> None:
+    """Without ssl.client.auth a client with a certificate of strangers is anonymous."""
+
+    async def main() -> None:
+        callers: list[Caller] = []
+        async with serving(outside, callers) as broker:
+            stranger = Party(name_of("outsider"), signed_by=authority("Strangers"))
+            await metadata(await encrypted(outside, broker.endpoint[1], showing(stranger)))
+            assert callers[0].principal == ANONYMOUS
+
+    outside.run(main())
+
+
 # -- bad input, and what it does to others ----------------------------------------------------
 
 
