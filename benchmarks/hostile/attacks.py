@@ -216,6 +216,14 @@ ATTACKS: dict[str, Attack] = {
 """By name; the first one is to meet a broker that has not loaded its kernels."""
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the attack that the arguments name."""
+    from benchmarks.hostile.secured_attacks import SECURED_ATTACKS
+
     name, port, seconds = sys.argv[1:]
-    ATTACKS[name](int(port), time.monotonic() + float(seconds))
+    attack = ATTACKS[name] if name in ATTACKS else SECURED_ATTACKS[name].run
+    attack(int(port), time.monotonic() + float(seconds))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,10 +2,12 @@
 
     python -m benchmarks.hostile.run [--seconds 10] [--only WORDS]
 
-Exit code 1 if during one of the attacks the 99th percentile of the producer or of the consumer was
-more than twice that of the phase before it (what is below a floor does not count), if the broker
-took more memory than is allowed, if a record took longer than `LONGEST_MS_MAX`, or if an
-acknowledged one did not come. Records are due by the clock, and latencies count from then.
+The second half is for listeners with TLS and logins, where the clients that work have logged in
+over TLS. Exit code 1 if during one of the attacks the 99th percentile of the producer or of the
+consumer was more than twice that of the phase before it (what is below a floor does not count), if
+the broker took more memory than is allowed, if a record took longer than `LONGEST_MS_MAX`, if an
+acknowledged one did not come, or if the broker logged an error. Records are due by the clock, and
+latencies count from then.
 
 The scheduler moves a percentile by some milliseconds from one run to the next. An attack with a
 percentile above its bound is therefore repeated, and is a miss if two of three rounds are. Nothing
@@ -20,15 +22,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from benchmarks.hostile.attacks import ATTACKS, PARTITION_COUNT
 from benchmarks.hostile.attacks import TOPIC as ATTACKED
+from benchmarks.hostile.secured_attacks import SECURED_ATTACKS
 from benchmarks.hostile.victims import TOPIC, Latencies, Victims, p99
 from benchmarks.macro.brokers import BrokerProcess, serving
+from benchmarks.macro.secured import Secured
 
 FACTOR_MAX: Final = 2.0
 """Allowed 99th percentile under attack, as a multiple of the one without."""
@@ -45,6 +49,13 @@ RSS_MB_MAX: Final = 900
 ROUNDS: Final = 3
 """Number of times that an attack is measured whose percentiles are above their bound at first."""
 
+LET_IN: Final = {
+    "max.connections": "12000",
+    "max.connections.per.ip": "12000",
+    "listener.name.ssl.ssl.client.auth": "requested",
+}
+"""More connections than by default, and certificates: what the attackers ask for."""
+
 SETTLE_S: Final = 1.0
 DRAIN_S: Final = 120.0
 
@@ -55,33 +66,61 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="how long an attack lasts")
     parser.add_argument("--only", default="", help="attacks whose name contains this")
     options = parser.parse_args()
-    names = [name for name in ATTACKS if options.only in name]
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "data") as broker:
-        broker.create_topic(TOPIC)
-        broker.create_topic(ATTACKED, partition_count=PARTITION_COUNT)
-        victims = Victims(str(broker.address))
-        misses = _attack_all(broker, victims, names, options.seconds)
-        lost = victims.finish(DRAIN_S)
-    count = len(victims.acknowledged)
-    print(f"\nacknowledged {count} records, lost {len(lost)}")
-    if lost:
-        misses.append(f"{len(lost)} acknowledged records did not come, the first is {lost[0]}")
+    misses = []
+    with tempfile.TemporaryDirectory() as folder:
+        if names := [name for name in ATTACKS if options.only in name]:
+            with serving(Path(folder) / "data") as broker:
+                settings = {"bootstrap.servers": str(broker.address)}
+                misses += _attack_broker(broker, settings, names, options.seconds)
+        if names := [name for name in SECURED_ATTACKS if options.only in name]:
+            secured = Secured.make(Path(folder))
+            given = {**secured.settings, **LET_IN, "listeners": secured.listeners}
+            with serving(Path(folder) / "secured", settings=given) as broker:
+                settings = secured.client_settings("SASL_SSL")
+                misses += _attack_broker(broker, settings, names, options.seconds, secured)
     for miss in misses:
         print(f"MISS {miss}")
     return 1 if misses else 0
 
 
+def _attack_broker(
+    broker: BrokerProcess,
+    settings: Mapping[str, str],
+    names: list[str],
+    seconds: float,
+    secured: Secured | None = None,
+) -> list[str]:
+    """The misses of these attacks on a broker, beside clients with these settings."""
+    broker.create_topic(TOPIC)
+    broker.create_topic(ATTACKED, partition_count=PARTITION_COUNT)
+    victims = Victims(settings)
+    ports = {
+        name: broker.address.port
+        if secured is None
+        else secured.port_of(SECURED_ATTACKS[name].protocol)
+        for name in names
+    }
+    misses = _attack_all(broker, victims, ports, seconds)
+    lost = victims.finish(DRAIN_S)
+    print(f"\nacknowledged {len(victims.acknowledged)} records, lost {len(lost)}\n")
+    # An error of ours that somebody can cause from outside, with its traceback.
+    misses += [line for line in broker.log.read_text().splitlines() if " ERROR " in line]
+    if lost:
+        misses.append(f"{len(lost)} acknowledged records did not come, the first is {lost[0]}")
+    return misses
+
+
 def _attack_all(
-    broker: BrokerProcess, victims: Victims, names: list[str], seconds: float
+    broker: BrokerProcess, victims: Victims, ports: Mapping[str, int], seconds: float
 ) -> list[str]:
     print(f"{'':34} {'produce, ms':>16} {'consume, ms':>16}")
     print(f"{'attack':34} {'p99':>8} {'longest':>7} {'p99':>8} {'longest':>7} {'peak RSS':>9}")
     misses = []
-    for name in names:
+    for name, port in ports.items():
         late: list[str] = []
         late_rounds = 0
         for _ in range(ROUNDS):
-            percentiles, others = _attack(broker, victims, name, seconds)
+            percentiles, others = _attack(broker, victims, name, port, seconds)
             misses += others
             late += percentiles
             late_rounds += bool(percentiles)
@@ -93,7 +132,7 @@ def _attack_all(
 
 
 def _attack(
-    broker: BrokerProcess, victims: Victims, name: str, seconds: float
+    broker: BrokerProcess, victims: Victims, name: str, port: int, seconds: float
 ) -> tuple[list[str], list[str]]:
     """One round: the percentiles above their bound, and all other misses."""
     # Other programs of the machine count too: each attack is held against its own quiet phase.
@@ -103,7 +142,7 @@ def _attack(
         quiet = _quiet(victims, seconds)
     _row("(a process that computes)", broker, quiet)
     command = [sys.executable, "-m", "benchmarks.hostile.attacks", name]
-    command += [str(broker.address.port), str(seconds)]
+    command += [str(port), str(seconds)]
     with subprocess.Popen(command) as attacker:
         time.sleep(seconds)
         attacker.wait(seconds + DRAIN_S)

@@ -4,10 +4,12 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from benchmarks.macro.secured import renamed
 from tailrace import Producer
 
 TOPIC: Final = "honest"
@@ -41,11 +43,12 @@ class Victims:
     all the records of that second, and not just the one that waits for it.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """`settings` are those of the connection, by the names of librdkafka."""
         self.acknowledged: dict[int, float] = {}
         """Milliseconds by the number of the record."""
         self.received: dict[int, float] = {}
-        self._bootstrap = bootstrap
+        self._settings = dict(settings)
         self._due_count = 0
         self._phase_start = 0
         self._is_ended = threading.Event()
@@ -88,7 +91,7 @@ class Victims:
         return sorted(set(self.acknowledged) - set(self.received))
 
     def _produce(self) -> None:
-        with Producer(bootstrap_servers=self._bootstrap, linger_ms=0) as producer:
+        with Producer(renamed(self._settings), linger_ms=0) as producer:
             started = time.perf_counter()
             while not self._is_ended.is_set():
                 number = self._due_count
@@ -109,7 +112,7 @@ class Victims:
         import confluent_kafka
 
         settings = {
-            "bootstrap.servers": self._bootstrap,
+            **self._settings,
             "group.id": "unused",
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 100,

@@ -78,12 +78,15 @@ def serving(
 ) -> Iterator[BrokerProcess]:
     """A broker on `data`, of the package that `python` has, killed at the end if it still runs.
 
+    It has one listener, on a free port of loopback, unless the settings have `listeners`; then the
+    address is that of the first.
+
     Raises:
         RuntimeError: it did not start; the message has what it wrote.
     """
-    command = [
-        str(python), "-m", "tailrace", "serve", "--data", str(data), "--listen", "127.0.0.1:0",
-    ]  # fmt: skip
+    command = [str(python), "-m", "tailrace", "serve", "--data", str(data)]
+    if "listeners" not in settings:
+        command += ["--listen", "127.0.0.1:0"]
     for name, value in settings.items():
         command += ["--override", f"{name}={value}"]
     log = data.with_name(f"{data.name}.log")
@@ -100,7 +103,7 @@ def serving(
                 if line == STARTED:
                     break
             ready_seconds = time.perf_counter() - started
-            found = re.search(r"listening on (\S+):(\d+),", "".join(lines))
+            found = re.search(r"listening on (?:[A-Z]+://)?([\d.]+):(\d+)", "".join(lines))
             if found is None:
                 raise RuntimeError(f"the broker did not start: {lines} {log.read_text()}")
             yield BrokerProcess(
