@@ -24,6 +24,7 @@ from benchmarks.macro.produce import measure_produce
 from benchmarks.macro.producers import measure_producers
 from benchmarks.macro.records import measure_records
 from benchmarks.macro.requests import measure_requests
+from benchmarks.macro.rights import measure_rights
 from benchmarks.macro.startup import measure_memory, measure_startup
 from benchmarks.measure import ROUNDS
 from benchmarks.micro.metadata import measure_metadata
@@ -42,6 +43,7 @@ STAGES: dict[str, Stage] = {
     "consumers": measure_consumers,
     "fetch": measure_fetch,
     "requests": measure_requests,
+    "rights": measure_rights,
     "groups": measure_groups,
     "append": measure_append,
     "lookup": measure_lookup,

@@ -24,7 +24,10 @@ from benchmarks.macro.load import (
     require_appended,
     send_all,
 )
+from benchmarks.macro.secured import PROTOCOLS, Secured
 from benchmarks.measure import Bench, Figure, interleave
+from compat.kafka import NODE_ID
+from compat.processes import free_ports
 from tailrace.client import BrokerAddress, ClusterReader, parse_bootstrap
 from tailrace.model import TopicPartition
 
@@ -52,6 +55,8 @@ class Broker:
 
     address: BrokerAddress
     process_id: int
+    secured: Secured | None = None
+    """Its listeners with TLS and logins, if it was asked for them."""
 
     def create_topic(self, name: str) -> None:
         """Make a topic of one partition; it takes records when this returns."""
@@ -71,20 +76,48 @@ class Brokers(NamedTuple):
 
 
 @contextmanager
-def both(bench: Bench, peer: Peer) -> Iterator[Brokers]:
-    """Tailrace and Kafka, new, empty and warm, until the end of the block."""
+def both(bench: Bench, peer: Peer, *, is_secured: bool = False) -> Iterator[Brokers]:
+    """Tailrace and Kafka, new, empty and warm, until the end of the block.
+
+    With `is_secured` each has listeners with TLS and logins beside its plain one.
+    """
     data = bench.directory / "tailrace"
-    kafka = peer.kafka(bench.directory / "kafka", settings=SETTINGS)
-    with serving(data, settings=SETTINGS) as ours, kafka:
-        address = parse_bootstrap(kafka.bootstrap_servers)[0]
+    ours_secured, kafka_secured = (
+        Secured.make(bench.directory) if is_secured else None for _ in range(2)
+    )
+    kafka = peer.kafka(bench.directory / "kafka", settings={**SETTINGS, **_of_kafka(kafka_secured)})
+    with serving(data, settings={**SETTINGS, **_of_ours(ours_secured)}) as ours, kafka:
+        address = (
+            parse_bootstrap(kafka.bootstrap_servers)[0]
+            if kafka_secured is None
+            else BrokerAddress("127.0.0.1", kafka_secured.plaintext)
+        )
         brokers = Brokers(
-            Broker(address=ours.address, process_id=ours.process_id),
-            Broker(address=address, process_id=kafka.pid),
+            Broker(address=ours.address, process_id=ours.process_id, secured=ours_secured),
+            Broker(address=address, process_id=kafka.pid, secured=kafka_secured),
         )
         bench.say("warming up both brokers")
         for broker in brokers:
             _warm_up(broker, bench.scaled(WARM_UP_BYTES, quick=4_000_000))
         yield brokers
+
+
+def _of_ours(secured: Secured | None) -> dict[str, str]:
+    return {} if secured is None else {**secured.settings, "listeners": secured.listeners}
+
+
+def _of_kafka(secured: Secured | None) -> dict[str, str]:
+    if secured is None:
+        return {}
+    [port] = free_ports(1)
+    protocols = ",".join(f"{name.upper()}:{name.upper()}" for name in PROTOCOLS)
+    return {
+        **secured.settings,
+        "listeners": f"{secured.listeners},CONTROLLER://127.0.0.1:{port}",
+        "advertised.listeners": secured.listeners,
+        "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{port}",
+        "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{protocols}",
+    }
 
 
 def _warm_up(broker: Broker, total: int) -> None:

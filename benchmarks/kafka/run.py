@@ -32,6 +32,7 @@ from benchmarks.kafka.raw import measure_raw
 from benchmarks.kafka.records import measure_records
 from benchmarks.kafka.replicas import measure_replicas
 from benchmarks.kafka.requests import measure_requests
+from benchmarks.kafka.secured import measure_secured
 from benchmarks.kafka.spark import measure_spark
 from benchmarks.kafka.startup import measure_startup
 from benchmarks.kafka.tool import measure_tool
@@ -57,6 +58,7 @@ STAGES: dict[str, Callable[[Bench, Peer], list[Figure]]] = {
     "dump": measure_dump,
     "spark": measure_spark,
     "exactly-once": measure_exactly_once,
+    "secured": measure_secured,
 }
 
 CLUSTER_STAGES: dict[str, Callable[[Bench, Peer], list[Figure]]] = {

@@ -17,6 +17,7 @@ from tailrace.protocol.frames import SIZE_BYTES, decode_response, encode_request
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tailrace.protocol.messages.produce import (
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -114,13 +115,19 @@ def send_all(channel: socket.socket, frame: bytes, count: int) -> bytes:
 
 def require_appended(answer: bytes, batch: Batch, count: int) -> None:
     """Check by the last answer's base offset that a new topic took the batch `count` times."""
+    found = require_taken(answer)
+    assert found.base_offset == batch.record_count * (count - 1), found
+
+
+def require_taken(answer: bytes) -> PartitionProduceResponse:
+    """Check that the answer to a Produce request has no error; returns what it says."""
     response = decode_response(
         APIS[ApiKey.PRODUCE], VERSIONS[ApiKey.PRODUCE], memoryview(answer)[SIZE_BYTES:]
     )
     assert isinstance(response, ProduceResponse)
     found = response.responses[0].partition_responses[0]
     assert found.error_code == 0, found
-    assert found.base_offset == batch.record_count * (count - 1), found
+    return found
 
 
 def receive_all(channel: socket.socket, requests: Iterable[bytes], *, buffer: bytearray) -> int:
