@@ -18,7 +18,6 @@ from tailrace.config import field_values, parse_settings, setting, settings_of
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.security.jaas import JaasEntry, parse_jaas
 from tailrace.security.kerberos_names import NameRules
-from tailrace.security.key_set import key_set_fault
 from tailrace.values import dataclass
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
@@ -361,6 +360,9 @@ def _token_faults(config: MechanismConfig, *, prefix: str) -> Iterator[str]:
     settings = config.settings
     url = "sasl.oauthbearer.jwks.endpoint.url"
     if settings.keys_url:
+        # Only here: it brings an HTTP client, which other nodes start without.
+        from tailrace.security.key_set import key_set_fault
+
         fault = key_set_fault(settings.keys_url)
         if fault:
             yield f"{url}: {fault}"
