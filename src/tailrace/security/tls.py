@@ -30,9 +30,13 @@ OUTGOING_BYTES_MAX = 3 * CHUNK_BYTES
 """`send` leaves less than that to be sent: more are answers of OpenSSL, as to updates of keys."""
 
 
-BARREN_BYTES_MAX = CHUNK_BYTES
+BARREN_BYTES_MAX = 20 * 1024
 """Most encrypted bytes without data after the handshake: a record has 16 KiB and some at most, and
-new keys and session tickets are few. Each update of keys takes OpenSSL 10 us, and has 27 bytes."""
+new keys and session tickets are few. An update of keys has 27 bytes, and takes OpenSSL up to
+60 us."""
+
+BARREN_FETCH_BYTES = 4 * 1024
+"""Bytes that are received at a time as long as no data comes."""
 
 
 class _Scratch(threading.local):
@@ -67,6 +71,8 @@ class TlsSocket:
         """Whether the handshake is done."""
         self._barren_bytes = 0
         """Encrypted bytes that were received since the last data."""
+        self._has_data = False
+        """Whether the bytes that were fetched last had data."""
         self._unsent = memoryview(b"")
         self._is_waiting = False
         self._on_write: Callable[[], None] | None = None
@@ -154,6 +160,7 @@ class TlsSocket:
                 if not received:
                     return filled
                 self._barren_bytes = 0
+                self._has_data = True
                 filled += received
         return filled
 
@@ -218,6 +225,9 @@ class TlsSocket:
     def _fetch(self) -> int | None:
         """Pass the peer's bytes to the SSL object; their number, or None if there are none yet."""
         scratch = _scratch.view
+        if self.is_shaken and not self._has_data:
+            scratch = scratch[:BARREN_FETCH_BYTES]
+        self._has_data = False
         received = self._socket.receive_into(scratch)
         if received:
             self._incoming.write(scratch[:received])
