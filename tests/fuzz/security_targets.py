@@ -11,6 +11,16 @@ from tailrace.client.nodes.oauth import expiry_of, unsecured_token
 from tailrace.client.nodes.oidc import endpoint_fault, read_token
 from tailrace.config import properties
 from tailrace.errors import ConfigError
+from tailrace.model import Principal
+from tailrace.protocol.envelopes import (
+    InvalidAddressError,
+    client_of,
+    principal_bytes,
+    read_principal,
+)
+from tailrace.protocol.errors import MalformedMessageError
+from tailrace.protocol.frames import NOBODY
+from tailrace.protocol.messages.envelope import EnvelopeRequest
 from tailrace.security.certificates import read_certificate
 from tailrace.security.jaas import parse_jaas
 from tailrace.security.principal_rules import PrincipalRules
@@ -106,6 +116,27 @@ def apply_rules(data: bytes) -> object:
     return [rules.name_of(each) for each in ("CN=Duke,OU=Staff,C=US", "CN=" + "a" * 200)]
 
 
+def read_envelope_principal(data: bytes) -> object:
+    """Read what a broker says of its client; what is written again reads as the same."""
+    found = read_principal(data)
+    assert read_principal(principal_bytes(found)) == found
+    return found
+
+
+def read_envelope_client(data: bytes) -> object:
+    """Read an envelope whose address of the client are the first bytes."""
+    request = EnvelopeRequest(client_host_address=data[:4], request_principal=data[4:])
+    found = client_of(request, NOBODY)
+    assert found.principal == read_principal(data[4:])
+    return found
+
+
+_PRINCIPALS = tuple(
+    principal_bytes(Principal("User", name, is_by_token))
+    for name, is_by_token in (("alice", False), ("CN=Duké," * 20, True))
+)
+
+
 TARGETS = (
     FuzzTarget(
         name="certificate",
@@ -172,5 +203,17 @@ TARGETS = (
         seeds=(b"https://idp.example.com:8443/oauth/token?a=b", b"http://[::1]:80/"),
         run=read_url,
         refusals=(),
+    ),
+    FuzzTarget(
+        name="principal of an envelope",
+        seeds=_PRINCIPALS,
+        run=read_envelope_principal,
+        refusals=(MalformedMessageError,),
+    ),
+    FuzzTarget(
+        name="client of an envelope",
+        seeds=tuple(bytes((10, 0, 0, 1)) + each for each in _PRINCIPALS),
+        run=read_envelope_client,
+        refusals=(MalformedMessageError, InvalidAddressError),
     ),
 )
