@@ -501,7 +501,7 @@ OWN = {
         ({"listeners": "CONTROLLER://:1,PLAINTEXT://:2"}, "PLAINTEXT://:2 is not"),
         ({"listeners": "CONTROLLER://:1,C://:2", "controller.listener.names": "CONTROLLER,C"},
          "a controller has one listener"),
-        ({"listener.security.protocol.map": "CONTROLLER:SASL_SSL"}, "wants a login"),
+        ({"listener.security.protocol.map": "CONTROLLER:SASL_SSL"}, "GSSAPI needs Krb5LoginModule"),
     ],
 )  # fmt: skip
 def test_settings_that_are_refused(settings: dict[str, str], reason: str) -> None:
