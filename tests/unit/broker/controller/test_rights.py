@@ -112,7 +112,7 @@ def entry(principal: str, operation: int, *, resource: int = 2, name: str = "t")
 async def test_a_node_needs_rights_on_the_cluster(
     outside: Outside, request_: Message, answer: type[Message]
 ) -> None:
-    """Nothing of the cluster's state is told or changed without them."""
+    """A node without rights on the cluster gets an error, reads no metadata and changes none."""
     async with own_cluster(outside, settings=STRANGERS) as cluster:
         found = await cluster.ask().ask(api_of(type(request_)).key, request_, answer)
         assert getattr(found, "error_code") == DENIED  # noqa: B009 - messages of several classes
