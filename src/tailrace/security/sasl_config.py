@@ -218,21 +218,20 @@ class MechanismConfig:
     @property
     def users(self) -> Mapping[str, str]:
         """The passwords of PLAIN, by name."""
-        options = {} if self.entry is None else self.entry.options
-        return {
-            name.removeprefix(USER_OPTION): value
-            for name, value in options.items()
-            if name.startswith(USER_OPTION)
-        }
+        return self._options(USER_OPTION)
 
     @property
     def validator_options(self) -> Mapping[str, str]:
         """The options for unsecured tokens, without their prefix."""
+        return self._options(_UNSECURED)
+
+    def _options(self, prefix: str) -> Mapping[str, str]:
+        """The options of the entry that begin with a prefix, without it."""
         options = {} if self.entry is None else self.entry.options
         return {
-            name.removeprefix(_UNSECURED): value
+            name.removeprefix(prefix): value
             for name, value in options.items()
-            if name.startswith(_UNSECURED)
+            if name.startswith(prefix)
         }
 
 

@@ -128,156 +128,124 @@ def raw(token: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("asks_versions", [False, True])
-def test_a_client_logs_in_and_has_its_name(outside: Outside, *, asks_versions: bool) -> None:
+async def test_a_client_logs_in_and_has_its_name(outside: Outside, *, asks_versions: bool) -> None:
     """After its login each request of a client has its name, and before none reaches a handler."""
-
-    async def main() -> None:
-        async with serving(outside) as (broker, callers):
-            peer = connect(outside, broker)
-            if asks_versions:
-                assert (await versions(peer)).error_code == ErrorCode.NONE
-                assert [each.principal for each in callers] == [ANONYMOUS]
-                callers.clear()
-            shaken = await shake_hands(peer)
-            assert shaken.mechanisms == ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER")
-            answer = await give(peer, ALICE)
-            assert (answer.error_code, answer.auth_bytes) == (ErrorCode.NONE, b"")
-            assert answer.session_lifetime_ms == 0
-            assert callers == []
-            assert (await metadata(peer)).brokers
-            assert [each.principal for each in callers] == [Principal("User", "alice")]
-
-    outside.run(main())
+    async with serving(outside) as (broker, callers):
+        peer = connect(outside, broker)
+        if asks_versions:
+            assert (await versions(peer)).error_code == ErrorCode.NONE
+            assert [each.principal for each in callers] == [ANONYMOUS]
+            callers.clear()
+        shaken = await shake_hands(peer)
+        assert shaken.mechanisms == ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER")
+        answer = await give(peer, ALICE)
+        assert (answer.error_code, answer.auth_bytes) == (ErrorCode.NONE, b"")
+        assert answer.session_lifetime_ms == 0
+        assert callers == []
+        assert (await metadata(peer)).brokers
+        assert [each.principal for each in callers] == [Principal("User", "alice")]
 
 
-def test_tokens_alone_follow_the_old_handshake(outside: Outside) -> None:
+async def test_tokens_alone_follow_the_old_handshake(outside: Outside) -> None:
     """After SaslHandshake v0 tokens come with their size alone, however short they are."""
-
-    async def main() -> None:
-        async with serving(outside) as (broker, callers):
-            peer = connect(outside, broker)
-            await shake_hands(peer, version=0)
-            peer.send_bytes(raw(ALICE))
-            assert await peer.read_frame() == b""
-            assert (await metadata(peer)).brokers
-            assert callers[-1].principal.name == "alice"
-            # A refusal is a token, which the client answers with one byte.
-            peer = connect(outside, broker)
-            await shake_hands(peer, "OAUTHBEARER", version=0)
-            peer.send_bytes(raw(first_message(OAuthToken(value="e30.e30."))))
-            assert await peer.read_frame() == b'{"status":"invalid_token"}'
-            peer.send_bytes(raw(b"\x01"))
-            assert await peer.is_closed()
-            # An empty token is one, too.
-            peer = connect(outside, broker)
-            await shake_hands(peer, version=0)
-            peer.send_bytes(raw(b""))
-            assert await peer.is_closed()
-
-    outside.run(main())
+    async with serving(outside) as (broker, callers):
+        peer = connect(outside, broker)
+        await shake_hands(peer, version=0)
+        peer.send_bytes(raw(ALICE))
+        assert await peer.read_frame() == b""
+        assert (await metadata(peer)).brokers
+        assert callers[-1].principal.name == "alice"
+        # A refusal is a token, which the client answers with one byte.
+        peer = connect(outside, broker)
+        await shake_hands(peer, "OAUTHBEARER", version=0)
+        peer.send_bytes(raw(first_message(OAuthToken(value="e30.e30."))))
+        assert await peer.read_frame() == b'{"status":"invalid_token"}'
+        peer.send_bytes(raw(b"\x01"))
+        assert await peer.is_closed()
+        # An empty token is one, too.
+        peer = connect(outside, broker)
+        await shake_hands(peer, version=0)
+        peer.send_bytes(raw(b""))
+        assert await peer.is_closed()
 
 
 @pytest.mark.parametrize("asks_versions", [False, True])
-def test_nothing_else_comes_before_a_login(outside: Outside, *, asks_versions: bool) -> None:
+async def test_nothing_else_comes_before_a_login(outside: Outside, *, asks_versions: bool) -> None:
     """Another request ends the connection, without an answer, and reaches no handler."""
-
-    async def main() -> None:
-        async with serving(outside) as (broker, callers):
-            peer = connect(outside, broker)
-            if asks_versions:
-                await versions(peer)
-                callers.clear()
-            peer.send(ApiKey.METADATA, MetadataRequest(topics=()))
-            assert await peer.is_closed()
-            assert callers == []
-
-    outside.run(main())
+    async with serving(outside) as (broker, callers):
+        peer = connect(outside, broker)
+        if asks_versions:
+            await versions(peer)
+            callers.clear()
+        peer.send(ApiKey.METADATA, MetadataRequest(topics=()))
+        assert await peer.is_closed()
+        assert callers == []
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_versions_are_asked_for_once(outside: Outside, version: int) -> None:
+async def test_versions_are_asked_for_once(outside: Outside, version: int) -> None:
     """ApiVersions is answered once in each version; a second one ends the connection."""
-
-    async def main() -> None:
-        async with serving(outside) as (broker, _):
-            peer = connect(outside, broker)
-            assert (await versions(peer, version=version)).error_code == ErrorCode.NONE
-            peer.send(ApiKey.API_VERSIONS, ApiVersionsRequest(), version=0)
-            assert await peer.is_closed()
-
-    outside.run(main())
+    async with serving(outside) as (broker, _):
+        peer = connect(outside, broker)
+        assert (await versions(peer, version=version)).error_code == ErrorCode.NONE
+        peer.send(ApiKey.API_VERSIONS, ApiVersionsRequest(), version=0)
+        assert await peer.is_closed()
 
 
-def test_versions_are_asked_for_again_after_an_error(outside: Outside) -> None:
+async def test_versions_are_asked_for_again_after_an_error(outside: Outside) -> None:
     """A client whose version or name is refused may ask again, and log in."""
-
-    async def main() -> None:
-        async with serving(outside) as (broker, _):
-            peer = connect(outside, broker)
-            # Key 18 in version 99, with a client id and tags.
-            head = b"\0\x12\0\x63\0\0\0\x07\0\x01c\0"
-            peer.send_bytes(raw(head))
-            assert (await peer.read_frame())[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
-            assert (await versions(peer, software="a b")).error_code == ErrorCode.INVALID_REQUEST
-            assert (await versions(peer)).error_code == ErrorCode.NONE
-            assert (await log_in(peer)).error_code == ErrorCode.NONE
-
-    outside.run(main())
+    async with serving(outside) as (broker, _):
+        peer = connect(outside, broker)
+        # Key 18 in version 99, with a client id and tags.
+        head = b"\0\x12\0\x63\0\0\0\x07\0\x01c\0"
+        peer.send_bytes(raw(head))
+        assert (await peer.read_frame())[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
+        assert (await versions(peer, software="a b")).error_code == ErrorCode.INVALID_REQUEST
+        assert (await versions(peer)).error_code == ErrorCode.NONE
+        assert (await log_in(peer)).error_code == ErrorCode.NONE
 
 
-def test_an_unknown_mechanism_is_answered_with_those_that_there_are(outside: Outside) -> None:
+async def test_an_unknown_mechanism_is_answered_with_those_that_there_are(outside: Outside) -> None:
     """The client learns which mechanisms there are, and the connection ends."""
-
-    async def main() -> None:
-        async with serving(outside) as (broker, _):
-            peer = connect(outside, broker)
-            answer = await shake_hands(peer, "SCRAM-SHA-512")
-            assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-            assert answer.mechanisms == ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER")
-            assert await peer.is_closed()
-
-    outside.run(main())
+    async with serving(outside) as (broker, _):
+        peer = connect(outside, broker)
+        answer = await shake_hands(peer, "SCRAM-SHA-512")
+        assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert answer.mechanisms == ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER")
+        assert await peer.is_closed()
 
 
 @pytest.mark.parametrize("delay_ms", [0, 100, 2500])
-def test_a_refusal_comes_after_the_delay(outside: Outside, delay_ms: int) -> None:
+async def test_a_refusal_comes_after_the_delay(outside: Outside, delay_ms: int) -> None:
     """A wrong password is answered after the delay, with what follows unread, and then closed."""
-
-    async def main() -> None:
-        delay = {"connection_failed_authentication_delay_ms": str(delay_ms)}
-        async with serving(outside, **delay) as (broker, callers):
-            peer = connect(outside, broker)
-            await shake_hands(peer)
-            began = outside.loop.time()
-            peer.send(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=ALICE + b"x"))
-            answer = await give(peer, ALICE)
-            assert outside.loop.time() - began == pytest.approx(delay_ms / 1000, abs=0.01)
-            assert answer.error_code == FAILED
-            assert answer.error_message == "Authentication failed: Invalid username or password"
-            assert await peer.is_closed()
-            assert callers == []
-
-    outside.run(main())
+    delay = {"connection_failed_authentication_delay_ms": str(delay_ms)}
+    async with serving(outside, **delay) as (broker, callers):
+        peer = connect(outside, broker)
+        await shake_hands(peer)
+        began = outside.loop.time()
+        peer.send(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=ALICE + b"x"))
+        answer = await give(peer, ALICE)
+        assert outside.loop.time() - began == pytest.approx(delay_ms / 1000, abs=0.01)
+        assert answer.error_code == FAILED
+        assert answer.error_message == "Authentication failed: Invalid username or password"
+        assert await peer.is_closed()
+        assert callers == []
 
 
-def test_a_request_that_is_too_large_ends_the_connection(outside: Outside) -> None:
+async def test_a_request_that_is_too_large_ends_the_connection(outside: Outside) -> None:
     """Only before a login no frame is larger than `sasl.server.max.receive.size`."""
-
-    async def main() -> None:
-        async with serving(outside, sasl_server_max_receive_size="1000") as (broker, _):
-            peer = connect(outside, broker)
-            await shake_hands(peer)
-            peer.send_bytes((1001).to_bytes(4, "big"))
-            assert await peer.is_closed()
-            peer = connect(outside, broker)
-            await log_in(peer)
-            request = MetadataRequest(topics=())
-            peer.send(ApiKey.METADATA, request)
-            await peer.read_frame()
-            await create_topic(peer, "t" * 249)
-            assert (await produce(peer, "t" * 249, batch(bytes(2000)))).error_code == 0
-
-    outside.run(main())
+    async with serving(outside, sasl_server_max_receive_size="1000") as (broker, _):
+        peer = connect(outside, broker)
+        await shake_hands(peer)
+        peer.send_bytes((1001).to_bytes(4, "big"))
+        assert await peer.is_closed()
+        peer = connect(outside, broker)
+        await log_in(peer)
+        request = MetadataRequest(topics=())
+        peer.send(ApiKey.METADATA, request)
+        await peer.read_frame()
+        await create_topic(peer, "t" * 249)
+        assert (await produce(peer, "t" * 249, batch(bytes(2000)))).error_code == 0
 
 
 @pytest.mark.parametrize(
@@ -288,231 +256,185 @@ def test_a_request_that_is_too_large_ends_the_connection(outside: Outside) -> No
         (ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN")),
     ],
 )
-def test_only_tokens_follow_a_handshake(outside: Outside, key: ApiKey, request_: object) -> None:
+async def test_only_tokens_follow_a_handshake(
+    outside: Outside, key: ApiKey, request_: object
+) -> None:
     """Between the handshake and the last token any other request ends the connection."""
-
-    async def main() -> None:
-        async with serving(outside) as (broker, callers):
-            peer = connect(outside, broker)
-            await shake_hands(peer)
-            peer.send(key, request_, version=0)  # type: ignore[arg-type]
-            assert await peer.is_closed()
-            assert callers == []
-
-    outside.run(main())
+    async with serving(outside) as (broker, callers):
+        peer = connect(outside, broker)
+        await shake_hands(peer)
+        peer.send(key, request_, version=0)  # type: ignore[arg-type]
+        assert await peer.is_closed()
+        assert callers == []
 
 
-def test_a_login_that_nobody_asked_for_is_an_illegal_state(outside: Outside) -> None:
+async def test_a_login_that_nobody_asked_for_is_an_illegal_state(outside: Outside) -> None:
     """Without an end of sessions a second login is answered with Kafka's error."""
-
-    async def main() -> None:
-        async with serving(outside) as (broker, _):
-            peer = connect(outside, broker)
-            await log_in(peer)
-            assert (await shake_hands(peer)).error_code == ErrorCode.ILLEGAL_SASL_STATE
-            assert (await give(peer, ALICE)).error_code == ErrorCode.ILLEGAL_SASL_STATE
-            assert (await metadata(peer)).brokers
-
-    outside.run(main())
+    async with serving(outside) as (broker, _):
+        peer = connect(outside, broker)
+        await log_in(peer)
+        assert (await shake_hands(peer)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert (await give(peer, ALICE)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert (await metadata(peer)).brokers
 
 
 REAUTH = {"connections_max_reauth_ms": "10000"}
 
 
-def test_a_session_is_renewed_on_the_connection(outside: Outside) -> None:
+async def test_a_session_is_renewed_on_the_connection(outside: Outside) -> None:
     """A client that logs in again in time keeps its connection, for as long again."""
-
-    async def main() -> None:
-        async with serving(outside, **REAUTH) as (broker, callers):
-            peer = connect(outside, broker)
-            for _ in range(3):
-                assert (await log_in(peer)).session_lifetime_ms == 10_000
-                await outside.pass_time(9)
-                assert (await metadata(peer)).brokers
-            assert {each.principal.name for each in callers} == {"alice"}
-
-    outside.run(main())
+    async with serving(outside, **REAUTH) as (broker, callers):
+        peer = connect(outside, broker)
+        for _ in range(3):
+            assert (await log_in(peer)).session_lifetime_ms == 10_000
+            await outside.pass_time(9)
+            assert (await metadata(peer)).brokers
+        assert {each.principal.name for each in callers} == {"alice"}
 
 
-def test_a_session_that_has_ended_may_still_be_renewed(outside: Outside) -> None:
+async def test_a_session_that_has_ended_may_still_be_renewed(outside: Outside) -> None:
     """After the end of a session a login again is the only request that is answered."""
-
-    async def main() -> None:
-        async with serving(outside, **REAUTH) as (broker, _):
-            peer = connect(outside, broker)
-            await log_in(peer)
-            await outside.pass_time(11)
-            assert (await log_in(peer)).error_code == ErrorCode.NONE
-            assert (await metadata(peer)).brokers
-            await outside.pass_time(10)
-            peer.send(ApiKey.METADATA, MetadataRequest(topics=()))
-            assert await peer.is_closed()
-
-    outside.run(main())
+    async with serving(outside, **REAUTH) as (broker, _):
+        peer = connect(outside, broker)
+        await log_in(peer)
+        await outside.pass_time(11)
+        assert (await log_in(peer)).error_code == ErrorCode.NONE
+        assert (await metadata(peer)).brokers
+        await outside.pass_time(10)
+        peer.send(ApiKey.METADATA, MetadataRequest(topics=()))
+        assert await peer.is_closed()
 
 
-def test_a_repeated_request_ends_with_the_session(outside: Outside) -> None:
+async def test_a_repeated_request_ends_with_the_session(outside: Outside) -> None:
     """A producer that repeats its request is answered until its session ends, and not after."""
-
-    async def main() -> None:
-        async with serving(outside, **REAUTH) as (broker, _):
-            peer = connect(outside, broker)
-            await log_in(peer)
-            await create_topic(peer, "t")
-            for offset in range(3):
-                assert (await produce(peer, "t", batch(b"v"))).base_offset == offset
-            await outside.pass_time(10)
-            with pytest.raises(EOFError):
-                await produce(peer, "t", batch(b"v"))
-
-    outside.run(main())
+    async with serving(outside, **REAUTH) as (broker, _):
+        peer = connect(outside, broker)
+        await log_in(peer)
+        await create_topic(peer, "t")
+        for offset in range(3):
+            assert (await produce(peer, "t", batch(b"v"))).base_offset == offset
+        await outside.pass_time(10)
+        with pytest.raises(EOFError):
+            await produce(peer, "t", batch(b"v"))
 
 
-def test_a_client_without_the_newer_version_has_a_session_too(outside: Outside) -> None:
+async def test_a_client_without_the_newer_version_has_a_session_too(outside: Outside) -> None:
     """A client that cannot be told of its session loses its connection at the end of it."""
-
-    async def main() -> None:
-        async with serving(outside, **REAUTH) as (broker, _):
-            peer = connect(outside, broker)
-            await shake_hands(peer)
-            assert (await give(peer, ALICE, version=0)).session_lifetime_ms == 0
-            assert (await metadata(peer)).brokers
-            await outside.pass_time(10)
-            peer.send(ApiKey.METADATA, MetadataRequest(topics=()))
-            assert await peer.is_closed()
-
-    outside.run(main())
+    async with serving(outside, **REAUTH) as (broker, _):
+        peer = connect(outside, broker)
+        await shake_hands(peer)
+        assert (await give(peer, ALICE, version=0)).session_lifetime_ms == 0
+        assert (await metadata(peer)).brokers
+        await outside.pass_time(10)
+        peer.send(ApiKey.METADATA, MetadataRequest(topics=()))
+        assert await peer.is_closed()
 
 
-def test_a_connection_keeps_its_mechanism(outside: Outside) -> None:
+async def test_a_connection_keeps_its_mechanism(outside: Outside) -> None:
     """A login again by another mechanism ends the connection with its first token."""
-
-    async def main() -> None:
-        async with serving(outside, **REAUTH) as (broker, _):
-            peer = connect(outside, broker)
-            await log_in(peer)
-            await outside.pass_time(5)
-            assert (await shake_hands(peer, "SCRAM-SHA-256")).error_code == ErrorCode.NONE
-            peer.send(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=b"n,,n=a,r=b"))
-            assert await peer.is_closed()
-
-    outside.run(main())
+    async with serving(outside, **REAUTH) as (broker, _):
+        peer = connect(outside, broker)
+        await log_in(peer)
+        await outside.pass_time(5)
+        assert (await shake_hands(peer, "SCRAM-SHA-256")).error_code == ErrorCode.NONE
+        peer.send(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=b"n,,n=a,r=b"))
+        assert await peer.is_closed()
 
 
-def test_a_connection_keeps_its_user(outside: Outside) -> None:
+async def test_a_connection_keeps_its_user(outside: Outside) -> None:
     """A login again as another user is refused in Kafka's words, and ends the connection."""
-
-    async def main() -> None:
-        async with serving(outside, **REAUTH) as (broker, _):
-            peer = connect(outside, broker)
-            await log_in(peer)
-            await outside.pass_time(5)
-            answer = await log_in(peer, BOB)
-            assert answer.error_code == FAILED
-            assert answer.error_message == (
-                "Cannot change principals during re-authentication from User.alice: User.bob"
-            )
-            assert await peer.is_closed()
-
-    outside.run(main())
+    async with serving(outside, **REAUTH) as (broker, _):
+        peer = connect(outside, broker)
+        await log_in(peer)
+        await outside.pass_time(5)
+        answer = await log_in(peer, BOB)
+        assert answer.error_code == FAILED
+        assert answer.error_message == (
+            "Cannot change principals during re-authentication from User.alice: User.bob"
+        )
+        assert await peer.is_closed()
 
 
-def test_logins_of_a_connection_are_a_second_apart(outside: Outside) -> None:
+async def test_logins_of_a_connection_are_a_second_apart(outside: Outside) -> None:
     """A client that logs in again sooner than after a second is answered with Kafka's error."""
-
-    async def main() -> None:
-        async with serving(outside, **REAUTH) as (broker, _):
-            peer = connect(outside, broker)
-            await log_in(peer)
-            assert (await log_in(peer)).error_code == ErrorCode.NONE
-            assert (await shake_hands(peer)).error_code == ErrorCode.ILLEGAL_SASL_STATE
-            assert (await metadata(peer)).brokers
-            await outside.pass_time(1)
-            assert (await log_in(peer)).error_code == ErrorCode.NONE
-
-    outside.run(main())
+    async with serving(outside, **REAUTH) as (broker, _):
+        peer = connect(outside, broker)
+        await log_in(peer)
+        assert (await log_in(peer)).error_code == ErrorCode.NONE
+        assert (await shake_hands(peer)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert (await metadata(peer)).brokers
+        await outside.pass_time(1)
+        assert (await log_in(peer)).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
     ("reauth_ms", "token_s", "session_ms"),
     [("0", 5, 5000), ("10000", 5, 5000), ("3000", 5, 3000), ("0", 10**8, 10**11)],
 )
-def test_a_session_ends_with_its_token(
+async def test_a_session_ends_with_its_token(
     outside: Outside, reauth_ms: str, token_s: int, session_ms: int
 ) -> None:
     """A session lasts as long as the token, and no longer than `connections.max.reauth.ms`."""
+    async with serving(outside, connections_max_reauth_ms=reauth_ms) as (broker, _):
+        peer = connect(outside, broker)
 
-    async def main() -> None:
-        async with serving(outside, connections_max_reauth_ms=reauth_ms) as (broker, _):
-            peer = connect(outside, broker)
+        def wall() -> float:
+            return outside.runtime.clock.now_ms() / 1000
 
-            def wall() -> float:
-                return outside.runtime.clock.now_ms() / 1000
-
-            token = unsecured_token({"sub": "carol"}, lifetime_s=token_s, wall=wall)
-            answer = await log_in(peer, first_message(token), "OAUTHBEARER")
-            assert answer.session_lifetime_ms == pytest.approx(session_ms, abs=5)
-            assert (await metadata(peer)).brokers
-            if session_ms <= 5000:
-                await outside.pass_time(session_ms / 1000)
-                peer.send(ApiKey.METADATA, MetadataRequest(topics=()))
-                assert await peer.is_closed()
-
-    outside.run(main())
-
-
-def test_a_token_that_is_refused_ends_after_its_second_message(outside: Outside) -> None:
-    """The status comes without an error, and with one after the client's answer."""
-
-    async def main() -> None:
-        async with serving(outside) as (broker, _):
-            peer = connect(outside, broker)
-            token = unsecured_token({"sub": "carol"}, lifetime_s=5, wall=lambda: 1.0)
-            answer = await log_in(peer, first_message(token), "OAUTHBEARER")
-            assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
-            answer = await give(peer, b"\x01")
-            assert answer.error_code == FAILED
-            assert answer.error_message == '{"status":"invalid_token"}'
+        token = unsecured_token({"sub": "carol"}, lifetime_s=token_s, wall=wall)
+        answer = await log_in(peer, first_message(token), "OAUTHBEARER")
+        assert answer.session_lifetime_ms == pytest.approx(session_ms, abs=5)
+        assert (await metadata(peer)).brokers
+        if session_ms <= 5000:
+            await outside.pass_time(session_ms / 1000)
+            peer.send(ApiKey.METADATA, MetadataRequest(topics=()))
             assert await peer.is_closed()
 
-    outside.run(main())
+
+async def test_a_token_that_is_refused_ends_after_its_second_message(outside: Outside) -> None:
+    """The status comes without an error, and with one after the client's answer."""
+    async with serving(outside) as (broker, _):
+        peer = connect(outside, broker)
+        token = unsecured_token({"sub": "carol"}, lifetime_s=5, wall=lambda: 1.0)
+        answer = await log_in(peer, first_message(token), "OAUTHBEARER")
+        assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
+        answer = await give(peer, b"\x01")
+        assert answer.error_code == FAILED
+        assert answer.error_message == '{"status":"invalid_token"}'
+        assert await peer.is_closed()
 
 
-def test_users_come_and_go_while_a_broker_runs(outside: Outside) -> None:
+async def test_users_come_and_go_while_a_broker_runs(outside: Outside) -> None:
     """A user that is created logs in at once; one that is removed does not log in again."""
+    async with serving(outside) as (broker, _):
+        peer = connect(outside, broker)
+        await log_in(peer)
 
-    async def main() -> None:
-        async with serving(outside) as (broker, _):
-            peer = connect(outside, broker)
-            await log_in(peer)
-
-            async def change(
-                *upsertions: ScramCredentialUpsertion, deletions: tuple[str, ...] = ()
-            ) -> None:
-                gone = (ScramCredentialDeletion(name=each, mechanism=1) for each in deletions)
-                answer = await peer.ask(
-                    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-                    AlterUserScramCredentialsRequest(deletions=tuple(gone), upsertions=upsertions),
-                    AlterUserScramCredentialsResponse,
-                )
-                assert [each.error_code for each in answer.results] == [0]
-
-            salted = salted_password("SCRAM-SHA-256", b"pw", salt=b"salt", iterations=4096)
-            await change(
-                ScramCredentialUpsertion(
-                    name="dave", mechanism=1, iterations=4096, salt=b"salt", salted_password=salted
-                )
+        async def change(
+            *upsertions: ScramCredentialUpsertion, deletions: tuple[str, ...] = ()
+        ) -> None:
+            gone = (ScramCredentialDeletion(name=each, mechanism=1) for each in deletions)
+            answer = await peer.ask(
+                ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+                AlterUserScramCredentialsRequest(deletions=tuple(gone), upsertions=upsertions),
+                AlterUserScramCredentialsResponse,
             )
-            assert (await log_in_scram(connect(outside, broker), "dave", "pw")).error_code == 0
-            refused = await log_in_scram(connect(outside, broker), "dave", "no")
-            assert refused.error_message == (
-                "Authentication failed during authentication due to invalid credentials with SASL "
-                "mechanism SCRAM-SHA-256"
-            )
-            await change(deletions=("dave",))
-            assert (await log_in_scram(connect(outside, broker), "dave", "pw")) == refused
+            assert [each.error_code for each in answer.results] == [0]
 
-    outside.run(main())
+        salted = salted_password("SCRAM-SHA-256", b"pw", salt=b"salt", iterations=4096)
+        await change(
+            ScramCredentialUpsertion(
+                name="dave", mechanism=1, iterations=4096, salt=b"salt", salted_password=salted
+            )
+        )
+        assert (await log_in_scram(connect(outside, broker), "dave", "pw")).error_code == 0
+        refused = await log_in_scram(connect(outside, broker), "dave", "no")
+        assert refused.error_message == (
+            "Authentication failed during authentication due to invalid credentials with SASL "
+            "mechanism SCRAM-SHA-256"
+        )
+        await change(deletions=("dave",))
+        assert (await log_in_scram(connect(outside, broker), "dave", "pw")) == refused
 
 
 def test_a_flood_of_logins_is_counted(outside: Outside, caplog: pytest.LogCaptureFixture) -> None:
@@ -577,34 +499,26 @@ def test_the_nearest_setting_counts() -> None:
     assert [each.settings.session_ms_max for each in found] == [2000, 3000, 2000]
 
 
-def test_many_logins_at_a_time(outside: Outside) -> None:
+async def test_many_logins_at_a_time(outside: Outside) -> None:
     """Logins of many connections do not wait for each other."""
-
-    async def main() -> None:
-        async with serving(outside) as (broker, _):
-            peers = [connect(outside, broker) for _ in range(100)]
-            answers = await asyncio.gather(*(log_in(each) for each in peers))
-            assert {each.error_code for each in answers} == {0}
-
-    outside.run(main())
+    async with serving(outside) as (broker, _):
+        peers = [connect(outside, broker) for _ in range(100)]
+        answers = await asyncio.gather(*(log_in(each) for each in peers))
+        assert {each.error_code for each in answers} == {0}
 
 
 @pytest.mark.parametrize("first", [b"", b"\0", b"\x60\x81", b"\x7f\xff\0\0\0\0\0\0\xff\xff"])
-def test_bytes_that_are_no_request_end_the_connection(outside: Outside, first: bytes) -> None:
+async def test_bytes_that_are_no_request_end_the_connection(outside: Outside, first: bytes) -> None:
     """A first frame without the header of a request ends the connection, without an answer."""
-
-    async def main() -> None:
-        async with serving(outside) as (broker, callers):
-            peer = connect(outside, broker)
-            peer.send_bytes(raw(first))
-            assert await peer.is_closed()
-            assert callers == []
-
-    outside.run(main())
+    async with serving(outside) as (broker, callers):
+        peer = connect(outside, broker)
+        peer.send_bytes(raw(first))
+        assert await peer.is_closed()
+        assert callers == []
 
 
 @pytest.mark.parametrize("client_auth", ["none", "requested", "required"])
-def test_a_login_over_tls_names_the_user(outside: Outside, client_auth: str) -> None:
+async def test_a_login_over_tls_names_the_user(outside: Outside, client_auth: str) -> None:
     """With SASL_SSL a client has the name of its login, also if it has shown a certificate."""
     settings = {
         name.replace("sasl_plaintext", "sasl_ssl"): text for name, text in SETTINGS.items()
@@ -614,35 +528,27 @@ def test_a_login_over_tls_names_the_user(outside: Outside, client_auth: str) -> 
         **party("broker").keystore,
         **authority().truststore,
     }
+    callers: list[Caller] = []
 
-    async def main() -> None:
-        callers: list[Caller] = []
+    def noting(dispatch: Dispatch) -> Dispatch:
+        def note(frame: memoryview, caller: Caller, *more: object) -> object:
+            callers.append(caller)
+            return dispatch(frame, caller, *more)  # type: ignore[arg-type]
 
-        def noting(dispatch: Dispatch) -> Dispatch:
-            def note(frame: memoryview, caller: Caller, *more: object) -> object:
-                callers.append(caller)
-                return dispatch(frame, caller, *more)  # type: ignore[arg-type]
+        return note  # type: ignore[return-value]
 
-            return note  # type: ignore[return-value]
-
-        async with running(outside, settings, wrap_dispatch=noting) as broker:
-            context = None if client_auth == "none" else showing(party("Bob"))
-            peer = await encrypted(outside, broker.endpoint[1], context)
-            assert (await log_in(peer)).error_code == ErrorCode.NONE
-            assert (await metadata(peer)).brokers
-            assert [each.principal for each in callers] == [Principal("User", "alice")]
-
-    outside.run(main())
+    async with running(outside, settings, wrap_dispatch=noting) as broker:
+        context = None if client_auth == "none" else showing(party("Bob"))
+        peer = await encrypted(outside, broker.endpoint[1], context)
+        assert (await log_in(peer)).error_code == ErrorCode.NONE
+        assert (await metadata(peer)).brokers
+        assert [each.principal for each in callers] == [Principal("User", "alice")]
 
 
-def test_a_handshake_in_an_unknown_version_ends_the_connection(outside: Outside) -> None:
+async def test_a_handshake_in_an_unknown_version_ends_the_connection(outside: Outside) -> None:
     """A SaslHandshake of a version that there is not gets no answer."""
-
-    async def main() -> None:
-        async with serving(outside) as (broker, _):
-            peer = connect(outside, broker)
-            # Key 17 in version 9, with a client id.
-            peer.send_bytes(raw(b"\0\x11\0\x09\0\0\0\x07\0\x01c\0\x05PLAIN"))
-            assert await peer.is_closed()
-
-    outside.run(main())
+    async with serving(outside) as (broker, _):
+        peer = connect(outside, broker)
+        # Key 17 in version 9, with a client id.
+        peer.send_bytes(raw(b"\0\x11\0\x09\0\0\0\x07\0\x01c\0\x05PLAIN"))
+        assert await peer.is_closed()
