@@ -9,7 +9,7 @@ from pathlib import Path
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.delta import MetadataFaultError
 from tailrace.cluster.metadata.image import MetadataImage
-from tailrace.cluster.metadata.observer import LeaderContradictionError
+from tailrace.cluster.metadata.observer import DivergedError, LeaderContradictionError
 from tailrace.errors import (
     CorruptionError,
     DirectoryError,
@@ -113,6 +113,40 @@ def observe_on(name: str) -> Callable[[bytes], object]:
     return run
 
 
+def remember_committed(data: bytes) -> object:
+    """Start with another `committed`: it is reported as damaged, or what it says is never cut.
+
+    Whatever it was, the file is right once the log has been followed.
+    """
+    files = _FOLLOWED.crash(keep_unsynced=True)
+    files.overwrite(f"{FOLDER}/committed", data)
+    copy, older = Copy(files), leader_of(1, 2, 3)
+    older.lose_from(4)
+    log = copy.open()
+    assert log.end_offset == 5
+    known = 0 if copy.told else int(data[:20])
+    try:
+        follow(log, older)
+        assert known <= older.end == log.end_offset
+    except DivergedError:
+        assert known > older.end
+    log.close()
+    if copy.told:
+        again = Copy(files)
+        again.open().close()
+        assert not again.told
+        raise CorruptionError(copy.told[0])
+    return known
+
+
+def _followed_folder() -> MemoryFiles:
+    copy = Copy()
+    log = copy.open()
+    follow(log, leader_of(1, 2, 3))
+    log.close()
+    return copy.files
+
+
 def _golden_leader() -> Leader:
     leader = Leader()
     content = memoryview((GOLDEN / f"{0:020}.log").read_bytes())
@@ -145,6 +179,7 @@ def _last_image() -> MetadataImage:
 
 
 _FOLDER = _folder()
+_FOLLOWED = _followed_folder()
 _LEADER = _golden_leader()
 _LAST = _last_image()
 _FILES: tuple[Path, ...] = tuple(
@@ -179,5 +214,12 @@ TARGETS = (
             share=0.5,
         )
         for each in _FILES
+    ),
+    FuzzTarget(
+        name="committed",
+        seeds=(_FOLLOWED.content(f"{FOLDER}/committed"),),
+        run=remember_committed,
+        refusals=(CorruptionError,),
+        share=0.5,
     ),
 )

@@ -145,10 +145,18 @@ def test_committed_records_are_not_cut_after_a_start() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"00000000000000000005", b"%020d %020d\n" % (5, 6), b"\xff" * 42, bytes(42)],
+    [
+        b"",
+        b"00000000000000000005",
+        b"%020d %020d\n" % (5, 6),
+        b"%020d %020d\n" % (1 << 63, 1 << 63),
+        b"%020d %020d\n5" % (5, 5),
+        b"\xff" * 42,
+        bytes(42),
+    ],
 )
-def test_a_torn_committed_offset_is_none(content: bytes) -> None:
-    """A loss of power may leave anything, and what was not committed is cut then as always."""
+def test_a_damaged_committed_offset_is_reported_and_replaced(content: bytes) -> None:
+    """A loss of power may leave anything: this start cuts the log as always, the next one knows."""
     copy, leader = Copy(), leader_of(1, 2, 3)
     log = copy.open()
     follow(log, leader)
@@ -158,8 +166,14 @@ def test_a_torn_committed_offset_is_none(content: bytes) -> None:
     file.write(0, content)
     leader.lose_from(4)
     log = copy.open()
+    assert ["committed was damaged" in each for each in copy.told] == [True]
     follow(log, leader)
     assert log.end_offset == 4
+    log.abandon()
+    leader.lose_from(3)
+    with pytest.raises(DivergedError, match="committed all below 4"):
+        follow(copy.open(), leader)
+    assert len(copy.told) == 1
 
 
 def test_committed_records_are_never_cut() -> None:

@@ -43,7 +43,7 @@ from tailrace.cluster.metadata.quorum_state import (
 from tailrace.cluster.metadata.replay import MetadataReplay
 from tailrace.cluster.metadata.snapshot_download import SnapshotDownload
 from tailrace.cluster.metadata.upkeep import SnapshotUpkeep
-from tailrace.config.settings import INT32_MAX
+from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import CorruptionError, DirectoryError, FatalError
 from tailrace.model import LeaderEpoch, Offset
 from tailrace.records.batch import Batch, read_batches
@@ -388,20 +388,31 @@ def open_observer_log(
     if state.epoch < last_epoch:
         # As Kafka: the file is older than the log, or was lost.
         state = QuorumState(NO_LEADER, last_epoch, state.voters)
-    committed = _read_committed(files, path)
+    committed = _read_committed(files, path, report=report)
     return ObserverLog(folder, log, replay, config=config, state=state, committed=committed)
 
 
-def _read_committed(files: Files, path: str) -> int:
-    """The offset in `committed`; 0 where there is none, or a loss of power has torn it."""
+def _read_committed(files: Files, path: str, *, report: Callable[[str], None]) -> int:
+    """The offset in `committed`; 0 where there is none, or it is damaged, and then it is removed.
+
+    The start is not refused: a loss of power may leave anything in the file, as in the log's end.
+    """
     file_path = f"{path}/{_COMMITTED}"
     if not files.exists(file_path):
         return 0
     try:
         found = _COMMITTED_LINE.fullmatch(read_text(files, file_path))
     except CorruptionError:
-        return 0
-    return int(found[1]) if found is not None else 0
+        found = None
+    if found is not None and int(found[1]) <= INT64_MAX:
+        return int(found[1])
+    # Writes replace the first line only.
+    files.remove(file_path)
+    report(
+        f"{file_path} was damaged and is removed: this start does not notice it if the "
+        "controllers' log was restored from an older copy; the next one does again"
+    )
+    return 0
 
 
 def _write_committed(files: Files, path: str, offset: int) -> None:
