@@ -25,7 +25,6 @@ from compat.processes import free_ports
 from compat.report import Report
 from compat.topics import create_topics
 from compat.transaction_answers import Connection
-from tailrace.broker.config import STANDARD_AUTHORIZER
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from tailrace.protocol.messages.describe_acls import DescribeAclsRequest
@@ -43,6 +42,7 @@ from tailrace.protocol.messages.offset_commit import (
 from tailrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tailrace.security.acls import AclBinding, AclOperation, AclResource
+from tailrace.security.authorizer_config import STANDARD_AUTHORIZER
 from tailrace.spark.java import find_java
 from tests.unit.broker.acl_answers import (
     ANSWERS,

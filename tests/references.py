@@ -42,7 +42,9 @@ from tailrace.config.foreign import describe_foreign_of_groups, describe_foreign
 from tailrace.coordinator.groups.settings import GROUP_CONFIGS
 from tailrace.records.schema import describe_columns
 from tailrace.schemas.config import REGISTRY_SETTINGS
+from tailrace.security.authorizer_config import AUTHORIZER_SETTINGS
 from tailrace.security.listener_config import LISTENER_TLS_SETTINGS
+from tailrace.security.sasl_config import SASL_SETTINGS
 from tailrace.spark.metadata.options import OPTIONS as METADATA_OPTIONS
 from tailrace.spark.metadata.views import describe_views
 from tailrace.spark.options.values import OPTIONS as SOURCE_OPTIONS
@@ -87,12 +89,18 @@ def configuration() -> str:
         "name of a setting, with the listener's name in lower case, makes it that of one "
         "listener.\n\n"
         + describe_settings(LISTENER_TLS_SETTINGS)
+        + "\n## Logins\n\nOf listeners with the protocol SASL_PLAINTEXT or SASL_SSL, likewise; "
+        "with `listener.name.<name>.<mechanism>.` before it, a setting is that of one mechanism of "
+        "a listener, as `sasl.jaas.config` always is. See [security](security.md#sasl).\n\n"
+        + describe_settings(SASL_SETTINGS)
+        + "\n## Access\n\nSee [security](security.md#acls).\n\n"
+        + describe_settings(AUTHORIZER_SETTINGS)
         + "\n## Coordinators and the metadata log\n\nSettings of the broker too.\n\n"
         + describe_settings(
             each
             for each in BROKER_SETTINGS
-            if each not in (*OWN_SETTINGS, *LISTENER_SETTINGS, *LISTENER_TLS_SETTINGS)
-            and each not in TOPIC_DEFAULT_SETTINGS
+            if each not in (*OWN_SETTINGS, *LISTENER_SETTINGS, *TOPIC_DEFAULT_SETTINGS)
+            and each not in (*LISTENER_TLS_SETTINGS, *SASL_SETTINGS, *AUTHORIZER_SETTINGS)
         )
         + "\n## Changes while the broker runs\n\n`kafka-configs --entity-type brokers --alter` "
         "and IncrementalAlterConfigs change these for one broker (`--entity-name`) or for all "

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tailrace.broker.config import STANDARD_AUTHORIZER, broker_config
+from tailrace.broker.config import broker_config
 from tailrace.broker.controller.start import RunningController, start_controller
 from tailrace.offline.metadata_state import END, metadata_state
 from tailrace.protocol.apis import ApiKey
@@ -47,6 +47,7 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from tailrace.security.authorizer_config import STANDARD_AUTHORIZER
 from tailrace.testing import MemoryFiles, Outside, Peer, virtual_runtime
 from tests.crash.workloads import crash_all_ways, crashes_of
 from tests.steps import Steps

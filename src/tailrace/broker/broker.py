@@ -229,7 +229,9 @@ class RunningBroker:
                 check=self._check_changes,
                 apply=self.use_changes,
             ),
-            authorizer=config.authorizer(lambda: quorum.cluster.metadata.acls, runtime.clock),
+            authorizer=config.access.authorizer(
+                lambda: quorum.cluster.metadata.acls, runtime.clock
+            ),
         )
         self._services = services
         self._security = security

@@ -7,8 +7,8 @@ settings, so that each default and each text is in one place only.
 import logging
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from tailrace.broker.kraft.settings import (
     FACTOR_MAX,
@@ -21,13 +21,12 @@ from tailrace.broker.kraft.settings import (
     parse_controllers,
 )
 from tailrace.broker.listeners import (
-    CONNECTION_RATE,
-    CONNECTIONS,
     LISTENER_SETTINGS,
     Listener,
     ListenerConfig,
     connection_limits,
-    limit_names,
+    listener_sasl,
+    listener_tls,
     plan_listeners,
 )
 from tailrace.broker.roles import OF_BROKERS, are_roles, quorum_faults, settings_without_effect
@@ -59,29 +58,14 @@ from tailrace.handlers.fetch_sessions import FetchSessionLimits
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.records.codecs import OUTPUT_SIZE_MAX
 from tailrace.records.codecs import SETTING as DECOMPRESSED_SETTING
-from tailrace.runtime.clock import Clock
-from tailrace.security.listener_config import (
-    LISTENER_TLS_SETTINGS,
-    ListenerTlsConfig,
-    listener_tls_config,
-)
+from tailrace.security.authorizer_config import AUTHORIZER_SETTINGS, AuthorizerConfig
+from tailrace.security.listener_config import LISTENER_TLS_SETTINGS, ListenerTlsConfig
 from tailrace.security.quotas import QUOTA_SETTINGS, QuotaConfig
-from tailrace.security.sasl_config import (
-    SASL_SETTINGS,
-    ListenerSaslConfig,
-    listener_sasl_config,
-    sasl_setting_names,
-)
+from tailrace.security.sasl_config import SASL_SETTINGS, ListenerSaslConfig
 from tailrace.server.quotas import ConnectionLimits
 from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
 from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
 from tailrace.values import dataclass, replace
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from tailrace.protocol.metadata_records import AccessControlEntryRecord
-    from tailrace.security.authorizer import Authorizer
 
 logger = logging.getLogger(__name__)
 
@@ -91,15 +75,6 @@ _VARIABLE: Final = re.compile(r"\$\{([^}:]*):[^}]*\}")
 SUGGESTIONS_AT_START_MAX: Final = 50
 """Most unknown names of a file that get a suggestion: no client has sent them, but a file may be
 none of settings."""
-
-
-STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-"""Kafka's authorizer whose access control lists are in the metadata log."""
-
-
-def _principals(text: str) -> list[str]:
-    # As in Kafka by semicolons, since the name of a certificate has commas.
-    return [each.strip() for each in text.split(";") if each.strip()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -193,31 +168,6 @@ class BrokerConfig:
         text="How many partitions of each data directory are opened at a time when the broker "
         "starts.",
     )
-    # Another class is refused and not ignored: who sets one relies on it.
-    has_authorizer: bool = setting(
-        "authorizer.class.name",
-        default="",
-        is_allowed=lambda name: name in ("", STANDARD_AUTHORIZER),
-        rule_text=f"empty, or {STANDARD_AUTHORIZER}",
-        convert=bool,
-        text="Who may do what. Empty: every client may do everything; else by the access control "
-        "lists of the cluster, as in Kafka. The same for all nodes of a cluster.",
-    )
-    super_users: frozenset[str] = setting(
-        "super.users",
-        default="",
-        is_allowed=lambda text: all(":" in each for each in _principals(str(text))),
-        rule_text="principals such as User:admin, separated by semicolons",
-        convert=lambda text: frozenset(_principals(str(text))),
-        text="Principals that may do everything, where there is an authorizer. Brokers and "
-        "controllers have to be among them, or have CLUSTER_ACTION on the cluster.",
-    )
-    allows_without_acls: bool = setting(
-        "allow.everyone.if.no.acl.found",
-        default=False,
-        text="Whether everybody may do everything with a resource that has no access control "
-        "lists, where there is an authorizer.",
-    )
     partition_count: int = setting(
         "num.partitions",
         default=1,
@@ -254,35 +204,6 @@ class BrokerConfig:
         "socket.request.max.bytes. A request that finds none left waits. While one waits, "
         "connections are closed that hold memory and hardly send, or have been answered for 10 s. "
         "0 or less: no limit, which is Kafka's default.",
-    )
-    connections_max: int = setting(
-        "max.connections",
-        default=2048,
-        low=1,
-        high=INT32_MAX,
-        text="Most connections at a time; others wait in the kernel's queue. Each takes 64 KiB. "
-        "(Kafka's default is no limit.)",
-    )
-    connection_creation_rate: int = setting(
-        "max.connection.creation.rate",
-        default=INT32_MAX,
-        low=0,
-        high=INT32_MAX,
-        text="Most connections that are accepted in a second; more wait in the kernel's queue, "
-        "each for quota.window.size.seconds at most. A listener may have a limit of its own.",
-    )
-    address_connections_max: int = setting(
-        "max.connections.per.ip",
-        default=1024,
-        low=0,
-        high=INT32_MAX,
-        text="Most connections from one address; others are closed at once. (Kafka's default is "
-        "no limit.)",
-    )
-    address_connections_overrides: tuple[str, ...] = setting(
-        "max.connections.per.ip.overrides",
-        default=(),
-        text="Other limits for single addresses: ADDRESS:COUNT, separated by commas.",
     )
     idle_ms_max: int = setting(
         "connections.max.idle.ms",
@@ -486,6 +407,7 @@ class BrokerConfig:
     listener_sasl: Mapping[str, ListenerSaslConfig]
     """The logins of listeners that ask for one, by name, likewise."""
     connection_limits: ConnectionLimits
+    access: AuthorizerConfig
     control: ControlConfig
     topic_defaults: TopicDefaults
     groups: GroupSettings
@@ -541,25 +463,6 @@ class BrokerConfig:
             thread_count=self.cleaner_thread_count,
         )
 
-    def authorizer(
-        self, entries_now: "Callable[[], Mapping[UUID, AccessControlEntryRecord]]", clock: Clock
-    ) -> "Authorizer | None":
-        """Decides by the entries of the image who may do what; None: everybody may do everything.
-
-        `entries_now` gives those of the newest image.
-        """
-        if not self.has_authorizer:
-            return None
-        # A start without one imports none of it (decision 24).
-        from tailrace.security.authorizer import Authorizer
-
-        return Authorizer(
-            entries_now,
-            clock,
-            super_users=self.super_users,
-            allows_without_entries=self.allows_without_acls,
-        )
-
     @property
     def fetch_sessions(self) -> FetchSessionLimits:
         """The limits of fetch sessions."""
@@ -582,6 +485,7 @@ BROKER_SETTINGS = (
     *LISTENER_SETTINGS,
     *LISTENER_TLS_SETTINGS,
     *SASL_SETTINGS,
+    *AUTHORIZER_SETTINGS,
     *GROUP_SETTINGS,
     *CONSUMER_SETTINGS,
     *TRANSACTION_SETTINGS,
@@ -603,16 +507,6 @@ COARSER = {
     "log.roll.jitter.ms": {"log.roll.jitter.hours": 3_600_000},
 }
 """Settings in milliseconds, and the coarser ones that apply if they are not given, in order."""
-
-
-def _tls_config(
-    listener: Listener, given: Mapping[str, str], *, faults: list[str]
-) -> ListenerTlsConfig:
-    settings = listener.own_settings(given)
-    # As in Kafka a listener with logins asks for certificates only by a setting of its own.
-    if listener.protocol == "SASL_SSL" and f"{listener.prefix}ssl.client.auth" not in given:
-        settings["ssl.client.auth"] = "none"
-    return listener_tls_config(settings, faults=faults)
 
 
 def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
@@ -645,30 +539,16 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         own["node_id"] = own["broker_id"]
     elif "broker.id" not in given:
         own["broker_id"] = own["node_id"]
-    listeners, inter_broker, controller_listener, to_controllers = plan_listeners(
-        ListenerConfig(**field_values(ListenerConfig, values)),
-        given,
-        roles=own["process_roles"],
-        faults=faults,
-    )
+    listener_config = ListenerConfig(**field_values(ListenerConfig, values))
+    roles = own["process_roles"]
+    listeners = plan_listeners(listener_config, given, roles=roles, faults=faults)
     # Those of listeners that there are not are Kafka's to ignore, too.
-    own_names = set(limit_names(listeners))
-    known = {each.name: each for each in (*listeners, controller_listener, to_controllers) if each}
-    encrypted = [each for each in known.values() if each.is_encrypted]
-    for each in encrypted:
-        own_names |= {f"{each.prefix}{of_tls.name}" for of_tls in LISTENER_TLS_SETTINGS}
-    with_logins = [each for each in known.values() if each.has_logins]
-    own_logins = _own_logins(
-        own["process_roles"], inter_broker, own_listener=controller_listener, others=to_controllers
-    )
-    for each in with_logins:
-        own_names |= set(sasl_setting_names(each.prefix))
-    for name in own_names & ignored.keys():
+    for name in listeners.setting_names() & ignored.keys():
         given[name] = ignored.pop(name)
     directories = _directories(own["log_dirs"], own["log_dir"], faults)
     kraft = KRaftConfig(**field_values(KRaftConfig, values))
     controllers: tuple[ControllerAddress, ...] = ()
-    if own["process_roles"] == ("broker",):
+    if roles == ("broker",):
         try:
             controllers = parse_controllers(own["quorum_voters"], kraft.bootstrap_servers)
         except ValueError as error:
@@ -677,31 +557,17 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         **own,
         directories=directories,
         metadata_directory=_metadata_directory(directories, own["metadata_log_dir"]),
-        listeners=listeners,
-        inter_broker_listener=inter_broker,
-        controller_listener=controller_listener,
-        controllers_listener="" if to_controllers is None else to_controllers.name,
-        listener_tls={each.name: _tls_config(each, given, faults=faults) for each in encrypted},
-        listener_sasl={
-            each.name: listener_sasl_config(
-                given,
-                prefix=each.prefix,
-                own_login=own_logins.get(each.name, ""),
-                is_offered=each in (*listeners, controller_listener),
-                faults=faults,
-            )
-            for each in with_logins
-        },
-        control=ControlConfig(**field_values(ControlConfig, values)),
-        connection_limits=ConnectionLimits(
-            connections_max=own["connections_max"],
-            per_address_max=own["address_connections_max"],
-            overrides=_overrides(own["address_connections_overrides"], faults),
-            of_listeners=connection_limits(CONNECTIONS, listeners, given, faults=faults),
-            creation_rate=own["connection_creation_rate"],
-            creation_rates=connection_limits(CONNECTION_RATE, listeners, given, faults=faults),
-            preferred=inter_broker if len(listeners) > 1 else "",
+        listeners=listeners.all,
+        inter_broker_listener=listeners.inter_broker,
+        controller_listener=listeners.controller,
+        controllers_listener=(
+            "" if listeners.to_controllers is None else listeners.to_controllers.name
         ),
+        listener_tls=listener_tls(listeners, given, faults=faults),
+        listener_sasl=listener_sasl(listeners, given, roles=roles, faults=faults),
+        connection_limits=connection_limits(listener_config, listeners, given, faults=faults),
+        access=AuthorizerConfig(**field_values(AuthorizerConfig, values)),
+        control=ControlConfig(**field_values(ControlConfig, values)),
         topic_defaults=TopicDefaults(
             partition_count=own["partition_count"],
             replication_factor=own["replication_factor"],
@@ -737,23 +603,6 @@ def _unresolved(given: Mapping[str, str], providers: str) -> Iterator[str]:
                     f"{name}: its value is asked of the provider {found[1]} of config.providers, "
                     "and no Java class is loaded; give the value itself"
                 )
-
-
-def _own_logins(
-    roles: Sequence[str],
-    inter_broker: str,
-    *,
-    own_listener: Listener | None,
-    others: Listener | None,
-) -> dict[str, str]:
-    """The settings of the mechanisms by which a node logs in to others, by listener."""
-    found = {}
-    # A node that is the whole cluster has nobody to log in to.
-    if "broker" in roles and ("controller" not in roles or own_listener is not None):
-        found[inter_broker] = "sasl.mechanism.inter.broker.protocol"
-    if others is not None:
-        found[others.name] = "sasl.mechanism.controller.protocol"
-    return found
 
 
 def _listener_hints(given: Iterable[str]) -> dict[str, str]:
@@ -812,11 +661,6 @@ def _contradictions(config: BrokerConfig) -> Iterator[str]:
             f"socket.request.max.bytes, which is {config.frame_bytes_max}: no request of that size "
             "could ever be read"
         )
-    if not config.address_connections_max and not config.address_connections_overrides:
-        yield (
-            "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
-            "property is set: nobody could connect"
-        )
     yield from group_settings.contradictions(config.consumer_groups)
 
 
@@ -831,17 +675,6 @@ def _cordon_faults(config: BrokerConfig) -> Iterator[str]:
         yield f"{CORDONED}: {','.join(missing)} must be entries of log.dirs or log.dir"
     if len(set(named)) < len(named):
         yield f"{CORDONED}: a directory is named twice"
-
-
-def _overrides(given: Iterable[str], faults: list[str]) -> dict[str, int]:
-    found = {}
-    for each in given:
-        host, _, count = each.rpartition(":")
-        if not host or not count.isdecimal():
-            faults.append(f"max.connections.per.ip.overrides: {each!r} is not ADDRESS:COUNT")
-        else:
-            found[host.strip("[]")] = int(count)
-    return found
 
 
 def _metadata_directory(directories: Sequence[str], given: str) -> str:

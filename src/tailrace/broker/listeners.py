@@ -1,4 +1,4 @@
-"""Kafka's `listeners` and what goes with them: ports of a broker, by name.
+"""Kafka's `listeners` and what goes with them: ports of a node, their security and their limits.
 
     listeners=INSIDE://:9092,OUTSIDE://:9094,CONTROLLER://:9093     the last is the controller's
     advertised.listeners=INSIDE://b1:9092,OUTSIDE://example.com:9094
@@ -23,6 +23,17 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from tailrace.config.settings import INT32_MAX, setting, settings_of
+from tailrace.security.listener_config import (
+    LISTENER_TLS_SETTINGS,
+    ListenerTlsConfig,
+    listener_tls_config,
+)
+from tailrace.security.sasl_config import (
+    ListenerSaslConfig,
+    listener_sasl_config,
+    sasl_setting_names,
+)
+from tailrace.server.quotas import ConnectionLimits
 from tailrace.values import dataclass
 
 Address = tuple[str, int]
@@ -33,7 +44,7 @@ _PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ListenerConfig:
-    """Kafka's settings of listeners."""
+    """Kafka's settings of listeners and of their connections."""
 
     listeners: str = setting(
         "listeners",
@@ -73,6 +84,35 @@ class ListenerConfig:
         default=PLAINTEXT,
         choices=_PROTOCOLS,
         text="The other way to name that listener, where its name is that of its protocol.",
+    )
+    connections_max: int = setting(
+        "max.connections",
+        default=2048,
+        low=1,
+        high=INT32_MAX,
+        text="Most connections at a time; others wait in the kernel's queue. Each takes 64 KiB. "
+        "(Kafka's default is no limit.)",
+    )
+    connection_creation_rate: int = setting(
+        "max.connection.creation.rate",
+        default=INT32_MAX,
+        low=0,
+        high=INT32_MAX,
+        text="Most connections that are accepted in a second; more wait in the kernel's queue, "
+        "each for quota.window.size.seconds at most. A listener may have a limit of its own.",
+    )
+    address_connections_max: int = setting(
+        "max.connections.per.ip",
+        default=1024,
+        low=0,
+        high=INT32_MAX,
+        text="Most connections from one address; others are closed at once. (Kafka's default is "
+        "no limit.)",
+    )
+    address_connections_overrides: tuple[str, ...] = setting(
+        "max.connections.per.ip.overrides",
+        default=(),
+        text="Other limits for single addresses: ADDRESS:COUNT, separated by commas.",
     )
 
 
@@ -142,6 +182,24 @@ class Listeners(NamedTuple):
     """The one of its controller."""
     to_controllers: Listener | None = None
     """The one by which controllers are reached, which may be of other nodes alone."""
+
+    @property
+    def known(self) -> Sequence[Listener]:
+        """Each listener that has settings of its own: those of this node, and of controllers."""
+        named = {
+            each.name: each for each in (*self.all, self.controller, self.to_controllers) if each
+        }
+        return list(named.values())
+
+    def setting_names(self) -> frozenset[str]:
+        """The names of settings that count for single ones of these listeners."""
+        names = {_limit_name(each, limit) for each in self.all for limit in _LOWEST}
+        for each in self.known:
+            if each.is_encrypted:
+                names |= {f"{each.prefix}{of_tls.name}" for of_tls in LISTENER_TLS_SETTINGS}
+            if each.has_logins:
+                names |= set(sasl_setting_names(each.prefix))
+        return frozenset(names)
 
 
 def plan_listeners(
@@ -285,7 +343,60 @@ def parse_address(text: str) -> Address:
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - as asked for
 
 
-# -- limits of single listeners ---------------------------------------------------------------
+# -- security ---------------------------------------------------------------------------------
+
+
+def listener_tls(
+    listeners: Listeners, given: Mapping[str, str], *, faults: list[str]
+) -> dict[str, ListenerTlsConfig]:
+    """The settings of encrypted listeners, by name: of this node, and that of controllers."""
+    return {
+        each.name: _tls_config(each, given, faults=faults)
+        for each in listeners.known
+        if each.is_encrypted
+    }
+
+
+def _tls_config(
+    listener: Listener, given: Mapping[str, str], *, faults: list[str]
+) -> ListenerTlsConfig:
+    settings = listener.own_settings(given)
+    # As in Kafka a listener with logins asks for certificates only by a setting of its own.
+    if listener.protocol == "SASL_SSL" and f"{listener.prefix}ssl.client.auth" not in given:
+        settings["ssl.client.auth"] = "none"
+    return listener_tls_config(settings, faults=faults)
+
+
+def listener_sasl(
+    listeners: Listeners, given: Mapping[str, str], *, roles: Sequence[str], faults: list[str]
+) -> dict[str, ListenerSaslConfig]:
+    """The logins of listeners that ask for one, by name, likewise."""
+    own_logins = _own_logins(listeners, roles)
+    return {
+        each.name: listener_sasl_config(
+            given,
+            prefix=each.prefix,
+            own_login=own_logins.get(each.name, ""),
+            is_offered=each in (*listeners.all, listeners.controller),
+            faults=faults,
+        )
+        for each in listeners.known
+        if each.has_logins
+    }
+
+
+def _own_logins(listeners: Listeners, roles: Sequence[str]) -> dict[str, str]:
+    """The settings of the mechanisms by which a node logs in to others, by listener."""
+    found = {}
+    # A node that is the whole cluster has nobody to log in to.
+    if "broker" in roles and ("controller" not in roles or listeners.controller is not None):
+        found[listeners.inter_broker] = "sasl.mechanism.inter.broker.protocol"
+    if listeners.to_controllers is not None:
+        found[listeners.to_controllers.name] = "sasl.mechanism.controller.protocol"
+    return found
+
+
+# -- limits of connections --------------------------------------------------------------------
 
 
 CONNECTIONS: Final = "max.connections"
@@ -304,6 +415,37 @@ def _limit_name(listener: Listener, limit: str) -> str:
 
 
 def connection_limits(
+    config: ListenerConfig, listeners: Listeners, given: Mapping[str, str], *, faults: list[str]
+) -> ConnectionLimits:
+    """The limits of all connections, and of those of single listeners and addresses."""
+    if not config.address_connections_max and not config.address_connections_overrides:
+        faults.append(
+            "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
+            "property is set: nobody could connect"
+        )
+    return ConnectionLimits(
+        connections_max=config.connections_max,
+        per_address_max=config.address_connections_max,
+        overrides=_overrides(config.address_connections_overrides, faults),
+        of_listeners=_own_limits(CONNECTIONS, listeners.all, given, faults=faults),
+        creation_rate=config.connection_creation_rate,
+        creation_rates=_own_limits(CONNECTION_RATE, listeners.all, given, faults=faults),
+        preferred=listeners.inter_broker if len(listeners.all) > 1 else "",
+    )
+
+
+def _overrides(given: Iterable[str], faults: list[str]) -> dict[str, int]:
+    found = {}
+    for each in given:
+        host, _, count = each.rpartition(":")
+        if not host or not count.isdecimal():
+            faults.append(f"max.connections.per.ip.overrides: {each!r} is not ADDRESS:COUNT")
+        else:
+            found[host.strip("[]")] = int(count)
+    return found
+
+
+def _own_limits(
     limit: str, listeners: Iterable[Listener], texts: Mapping[str, str], *, faults: list[str]
 ) -> dict[str, int]:
     """The limits that single listeners have, by name."""

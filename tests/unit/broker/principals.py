@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from tailrace.broker.broker import RunningBroker
-from tailrace.broker.config import STANDARD_AUTHORIZER, broker_config
+from tailrace.broker.config import broker_config
 from tailrace.broker.start import start_broker
 from tailrace.model import Principal
 from tailrace.protocol.apis import api_of
@@ -21,6 +21,7 @@ from tailrace.protocol.frames import (
 from tailrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from tailrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from tailrace.security.acls import AclBinding
+from tailrace.security.authorizer_config import STANDARD_AUTHORIZER
 from tailrace.server.dispatch import ConnectionRepeats, Dispatch
 from tailrace.testing import Outside, Peer
 

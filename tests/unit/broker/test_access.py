@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tailrace.broker.broker import RunningBroker
-from tailrace.broker.config import STANDARD_AUTHORIZER
 from tailrace.handlers.guarded_repeats import GuardedRepeats
 from tailrace.handlers.guards import CHECKED_INLINE_MAX
 from tailrace.protocol.apis import ApiKey
@@ -50,6 +49,7 @@ from tailrace.protocol.messages.offset_fetch import (
 from tailrace.protocol.messages.produce import ProduceResponse
 from tailrace.security.acls import AclBinding, AclResource, PatternType, Permission
 from tailrace.security.acls import AclOperation as Op
+from tailrace.security.authorizer_config import STANDARD_AUTHORIZER
 from tailrace.testing import Outside, Peer
 from tailrace.values import replace
 from tests.unit.broker.brokers import (

@@ -207,5 +207,5 @@ def test_the_selector_of_replicas_is_the_leader_or_by_rack() -> None:
 def test_super_users_are_separated_by_semicolons() -> None:
     """The names of certificates have commas and spaces; empty parts count for nothing."""
     given = {"log.dirs": "/data", "super.users": " User:admin ;; User:CN=a, O=b;"}
-    assert broker_config(given).super_users == {"User:admin", "User:CN=a, O=b"}
-    assert broker_config({"log.dirs": "/data"}).super_users == frozenset()
+    assert broker_config(given).access.super_users == {"User:admin", "User:CN=a, O=b"}
+    assert broker_config({"log.dirs": "/data"}).access.super_users == frozenset()

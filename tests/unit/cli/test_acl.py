@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace.broker.config import STANDARD_AUTHORIZER
+from tailrace.security.authorizer_config import STANDARD_AUTHORIZER
 from tailrace.testing import TestBroker
 from tests.unit.cli.running import lines, objects, run, said
 

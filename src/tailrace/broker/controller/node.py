@@ -187,7 +187,7 @@ class ControllerNode:
         # Of the decided state: the quotas of requests, too, count in the order of the log.
         self._quotas = ClientQuotas(lambda: self._state.image.quotas, runtime.clock, config.quotas)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._authorizer = config.authorizer(lambda: self.image.acls, runtime.clock)
+        self._authorizer = config.access.authorizer(lambda: self.image.acls, runtime.clock)
         self._observers = Observers(
             lambda: self._writer,
             runtime,

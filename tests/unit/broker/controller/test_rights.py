@@ -2,7 +2,6 @@
 
 import pytest
 
-from tailrace.broker.config import STANDARD_AUTHORIZER
 from tailrace.model import Principal
 from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.envelopes import principal_bytes
@@ -48,6 +47,7 @@ from tailrace.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tailrace.security.authorizer_config import STANDARD_AUTHORIZER
 from tailrace.testing import Outside
 from tests.unit.broker.controller.own_clusters import OwnCluster, own_cluster
 from tests.unit.broker.controller.test_own_controller import creation, envelope
