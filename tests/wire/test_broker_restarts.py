@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import confluent_kafka
@@ -266,6 +267,29 @@ class TestLog:
         with pytest.raises(TimeoutError) as raised:
             broker.log("t").wait_for(2, timeout_s=0.01)
         assert str(raised.value) == "t has 1 records after 0.01 s; 2 were waited for"
+
+    def test_a_test_waits_for_a_topic(self, broker: TestBroker) -> None:
+        """The program under test may create it, after the test has begun to wait."""
+        waiting = ThreadPoolExecutor(1)
+        found = waiting.submit(broker.log("later").wait_for, 1, timeout_s=60)
+        with contextlib.suppress(TimeoutError):
+            found.result(0.05)
+        assert not found.done()
+        broker.produce("later", "one")
+        assert [each.value for each in found.result(60)] == [b"one"]
+        waiting.shutdown()
+
+    @pytest.mark.parametrize(
+        ("topic", "partition", "what"),
+        [("x", None, "has no topic 'x'; its topics: t"), ("t", 7, "has no partition 7 of t; ")],
+    )
+    def test_waiting_for_a_topic_ends(
+        self, broker: TestBroker, topic: str, partition: int | None, what: str
+    ) -> None:
+        """The error says which topics and partitions there are."""
+        broker.create_topic("t")
+        with pytest.raises(TimeoutError, match=f"0 records after 0.01 s.*{what}"):
+            broker.log(topic, partition).wait_for(1, timeout_s=0.01)
 
     def test_a_refused_topic_is_told(self, broker: TestBroker) -> None:
         """The error has Kafka's code and the broker's reason."""

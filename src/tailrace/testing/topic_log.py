@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar
 
+from tailrace.errors import DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.reading import Record, list_partitions, open_log
 from tailrace.replication.partition import Partition
@@ -115,24 +116,34 @@ class TopicLog:
     def wait_for(self, count: int, *, timeout_s: float = 10.0) -> list[Record]:
         """All records, as soon as there are `count` of them or more.
 
-        It blocks, so a test on an event loop calls it with `asyncio.to_thread`.
+        The topic may be created meanwhile. It blocks, so a test on an event loop calls it with
+        `asyncio.to_thread`.
 
         Raises:
-            TimeoutError: there are fewer after `timeout_s` seconds.
+            TimeoutError: there are fewer after `timeout_s` seconds, or no such topic or partition.
             RuntimeError: the broker is not running.
         """
         deadline = time.monotonic() + timeout_s
-        with self._watching() as wait:
-            while len(found := self.records()) < count:
+        while True:
+            # Before the files are read, so that what comes later ends the wait. And each time, as
+            # topics are created, and the leaders of a cluster change.
+            with self._watching() as wait:
+                missing: DirectoryError | None = None
+                found: list[Record] = []
+                try:
+                    found = self.records()
+                except DirectoryError as error:
+                    missing = error
+                if missing is None and len(found) >= count:
+                    return found
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
+                    there_are = "" if missing is None else f": {missing}"
                     raise TimeoutError(
                         f"{self._topic} has {len(found)} records after {timeout_s:g} s; {count} "
-                        "were waited for"
-                    )
-                # Not to the end: the leaders of a cluster change, and only these are watched.
+                        f"were waited for{there_are}"
+                    ) from missing
                 wait(min(left_s, LOOK_S))
-        return found
 
     def _log_starts(self, partitions: Iterable[int]) -> dict[int, int]:
         """Log start offsets of the logs that are served; a checkpoint has them later."""
