@@ -25,9 +25,10 @@ CLIENT = CLIENTS["confluent-kafka"]
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def running(directory: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command on the files of a directory, and the text that it prints at its start."""
-    command = (sys.executable, "-m", "tailrace", "cluster", "start", "--data", str(directory))
+    started = (sys.executable, "-m", "tailrace", "cluster", "start", "--data", str(directory))
+    command = [*started, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = []
@@ -69,6 +70,19 @@ def test_a_cluster_by_hand(tmp_path: Path) -> None:
         assert send(servers, THREE) == [2]
         assert CLIENT.read(servers, "t", 0, count=3) == [ONE, TWO, THREE]
     assert process.returncode == 0
+
+
+def test_nodes_are_stopped_when_the_terminal_goes(tmp_path: Path) -> None:
+    """They have sessions of their own, and would run on by themselves."""
+    cluster = LocalCluster(tmp_path, brokers=1, ports=free_ports(2))
+    with running(tmp_path, "--brokers", "1") as (process, text):
+        (pid,) = re.findall(r"kill -9 (\d+)", text)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(60) == 0
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+    for each in cluster.nodes:
+        assert (tmp_path / each.name / ".kafka_cleanshutdown").exists()
 
 
 def test_nodes_are_stopped_if_one_does_not_start(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`tailrace serve` as a process: its lines, its exit codes, and what a kill leaves."""
 
 import os
+import pty
 import re
 import signal
 import socket
@@ -51,12 +52,46 @@ def serving(
             process.kill()
 
 
-def test_a_broker_stops_in_order(tmp_path: Path) -> None:
-    """SIGTERM ends the broker with status 0, and the directory says that it was left in order."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_broker_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    """The exit code is 0, and the directory has the mark of an orderly stop."""
     with serving(tmp_path / "data") as (process, _):
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         assert process.wait(60) == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_stops_in_order_when_its_terminal_goes(tmp_path: Path) -> None:
+    """Nobody can read its last lines then, which changes neither the stop nor the exit code."""
+    terminal, other_end = pty.openpty()
+    # The first that a session's leader opens becomes the terminal of the session.
+    script = 'tty=$1; shift; exec "$@" <"$tty" >"$tty" 2>&1'
+    command = ["sh", "-c", script, "sh", os.ttyname(other_end), *COMMAND]
+    options = ["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen([*command, *options], start_new_session=True) as process:
+        try:
+            printed = b""
+            while b"] started" not in printed:
+                printed += os.read(terminal, 4096)
+            os.close(other_end)
+            os.close(terminal)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    """SIGHUP is ignored where it was ignored before the start, as by Java."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with serving(tmp_path / "data") as (process, address):
+            process.send_signal(signal.SIGHUP)
+            with Admin(bootstrap_servers=address) as admin:
+                admin.create_topics([NewTopic("t", 1)]).results()
+            assert process.poll() is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_broker_takes_variables_when_it_is_asked_to(tmp_path: Path) -> None:

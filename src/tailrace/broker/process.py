@@ -1,4 +1,8 @@
-"""Run a broker or a controller as a process: signals, memory, and the limit of descriptors."""
+"""Run a broker or a controller as a process: signals, memory, and the limit of descriptors.
+
+SIGHUP stops it in order as SIGTERM does, and as both stop Kafka. There is nothing to reload: the
+log goes to stderr, and certificates are read again when their files change.
+"""
 
 import asyncio
 import gc
@@ -15,6 +19,7 @@ from tailrace.broker.wiring import load_handler
 from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.runtime.files import raise_descriptor_limit
+from tailrace.runtime.interrupts import stop_signals
 from tailrace.runtime.memory import claim_process, freeze_objects, keep_large_buffers
 from tailrace.runtime.system import Runtime
 from tailrace.runtime.threads import Threads
@@ -50,7 +55,7 @@ API is loaded imports it on the loop, which takes 3 to 13 ms."""
 
 
 async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str], None]) -> None:
-    """Run a node until SIGINT or SIGTERM, or until it fails, and stop it in order.
+    """Run a node until one of `stop_signals`, or until it fails, and stop it in order.
 
     At a start it ends the wait for controllers. A second signal, from a second after the first on,
     ends the wait for controllers that have to find other leaders; the logs are closed in order all
@@ -71,7 +76,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     # Each segment, each index and each connection has one.
     raise_descriptor_limit()
     asked_to_stop = asyncio.Event()
-    _on_signals(asked_to_stop.set)
+    _on_signals(config.node_id, asked_to_stop.set)
     try:
         broker = await _start(config, runtime, asked_to_stop)
     except StartAbandonedError as error:
@@ -88,7 +93,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
         end.cancel()
     # A terminal and what runs the broker under it may both pass the same Ctrl-C on.
     loop = asyncio.get_running_loop()
-    again = loop.call_later(SECOND_SIGNAL_S, _on_signals, broker.leave_now)
+    again = loop.call_later(SECOND_SIGNAL_S, _on_signals, config.node_id, broker.leave_now)
     # A thread cannot be interrupted in an import.
     await asyncio.wait([ahead])
     try:
@@ -105,10 +110,14 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
         raise DirectoryError(f"stopped: {broker.end_reason}")
 
 
-def _on_signals(act: Callable[[], None]) -> None:
+def _on_signals(node_id: int, act: Callable[[], None]) -> None:
+    def signalled(number: signal.Signals) -> None:
+        logger.info("stop_asked_for node=%d signal=%s", node_id, number.name)
+        act()
+
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, act)
+    for number in stop_signals():
+        loop.add_signal_handler(number, signalled, number)
 
 
 async def _start(

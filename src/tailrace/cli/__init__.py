@@ -5,13 +5,17 @@ command that is used wrongly, or lacks a package, has exit code 2.
 """
 
 import importlib
+import signal
 import sys
 import time
+from contextlib import suppress
+from types import FrameType
 
 import click
 
 from tailrace import __version__
 from tailrace.errors import ConfigError, MissingExtraError, TailraceError
+from tailrace.runtime.interrupts import stop_signals
 
 # Help lines are here and not with the commands, since `tailrace --help` would have to import all of
 # them for it (decision 24).
@@ -28,7 +32,7 @@ SUBCOMMANDS = {
     "pipeline": "Run Spark jobs over whole topics, such as archive and audit.",
     "produce": "Send lines as records to any Kafka cluster.",
     "quota": "Set, list and remove quotas of users, client ids and addresses.",
-    "serve": "Run a Kafka broker on DIR until Ctrl-C or SIGTERM.",
+    "serve": "Run a Kafka broker on DIR until Ctrl-C, SIGTERM or SIGHUP.",
     "storage": "Format log directories, and show the ids in them.",
     "topic": "Create, list, describe, alter and delete topics of a cluster.",
     "transaction": "List and describe transactions, and abort hanging ones.",
@@ -70,7 +74,29 @@ def commands() -> None:
 
 
 def main() -> None:
-    """Run the command line; the entry point of the package."""
+    """Run the command line; the entry point of the package.
+
+    SIGTERM and SIGHUP are for each command what Ctrl-C is, so that it stops what it has started,
+    leaves its group, and says what was not done.
+    """
+    ended_by = signal.SIGINT
+
+    def end(number: int, _: FrameType | None) -> None:
+        nonlocal ended_by
+        ended_by = signal.Signals(number)
+        # When a terminal goes, the kernel and the shell send it both; a second Ctrl-C would not
+        # wait for the command's end.
+        if number == signal.SIGHUP:
+            signal.signal(number, signal.SIG_IGN)
+        # A shell ignores SIGINT for what it runs in the background.
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            raise KeyboardInterrupt
+        # Not an exception here: a command may have a handler that waits for a step to be whole.
+        signal.raise_signal(signal.SIGINT)
+
+    for each in stop_signals():
+        if signal.getsignal(each) is signal.SIG_DFL:
+            signal.signal(each, end)
     try:
         # In its standalone mode Click ends the process itself, with code 1 after Ctrl-C.
         commands(standalone_mode=False)
@@ -78,9 +104,11 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
-        # 128 + SIGINT, as shells report a process that the signal ended.
-        sys.exit(130)
+        # The terminal may be what has gone.
+        with suppress(OSError):
+            click.echo("stopped", err=True)
+        # As shells report a process that the signal ended.
+        sys.exit(128 + ended_by)
     # Before TailraceError, of which it is one: each fault gets a line of its own.
     except ConfigError as error:
         for fault in error.faults:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, ParamSpec, TypeVar
@@ -103,6 +104,20 @@ data_directories = click.option(
     help="All directories of log.dirs, in the same order, then metadata.log.dir if it is another.",
 )  # fmt: skip
 """The directories of one node that a command is about, as its argument `directories`."""
+
+
+def say_if_heard(line: str) -> None:
+    """Print a line that an end must not depend on: the terminal, or who reads, may be gone."""
+    try:
+        click.echo(line)
+    except OSError:
+        drop_output()
+
+
+def drop_output() -> None:
+    """Let what is left in the buffer go nowhere: nobody reads on, as after `head`."""
+    # Otherwise Python would try again at its exit, with an exit code of its own.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parse_int64(text: str) -> int | None:

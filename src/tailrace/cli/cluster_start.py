@@ -12,14 +12,15 @@ from typing import Final
 import click
 
 from tailrace.broker.local_cluster import LocalCluster, LocalNode
-from tailrace.cli.arguments import aligned
+from tailrace.cli.arguments import aligned, say_if_heard
+from tailrace.runtime.interrupts import stop_signals
 
 _LOOK_S: Final = 0.2
 """Time until a node that was killed is reported."""
 
 
 def start_cluster(directory: Path | None, *, brokers: int, port: int) -> None:
-    """Run a controller and brokers until SIGINT or SIGTERM.
+    """Run a controller and brokers until one of `stop_signals`.
 
     Raises:
         NodeNotStartedError: one has ended, or takes too long; the others are stopped.
@@ -37,7 +38,8 @@ def start_cluster(directory: Path | None, *, brokers: int, port: int) -> None:
                     click.echo(f"{each.name} has ended ({_reason(each)}); start it again:")
                     click.echo(f"  {_command(each)}")
         finally:
-            click.echo("Stopping")
+            # The nodes have sessions of their own, and would run on after the terminal.
+            say_if_heard("Stopping")
             cluster.stop()
 
 
@@ -74,12 +76,9 @@ def _reason(node: LocalNode) -> str:
 
 @contextmanager
 def _signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set, instead of ending the program."""
+    """An event that `stop_signals` set, instead of ending the program."""
     event = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: event.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    before = {each: signal.signal(each, lambda *_: event.set()) for each in stop_signals()}
     try:
         yield event
     finally:

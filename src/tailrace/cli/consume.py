@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.arguments import decompresses
+from tailrace.cli.arguments import decompresses, drop_output
 from tailrace.cli.decoding import (
     EXIT_UNDECODED,
     chosen_decoding,
@@ -15,7 +15,7 @@ from tailrace.cli.decoding import (
     undecoded_sentence,
 )
 from tailrace.cli.on_cluster import Connection, on_cluster, parse_numbers, say
-from tailrace.cli.printer import POLL_S, Committer, Printer, Retries, drop_output
+from tailrace.cli.printer import POLL_S, Committer, Printer, Retries
 from tailrace.cli.record_text import VALUE_LINE, FormatError, Shower, parse_format
 from tailrace.cli.span import Span, parse_places
 from tailrace.client.admin.group_offsets import alter_group_offsets, list_group_offsets

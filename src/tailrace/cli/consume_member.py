@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from math import inf
 
+from tailrace.cli.arguments import drop_output
 from tailrace.cli.on_cluster import Connection, faults_in_flags, say
-from tailrace.cli.printer import POLL_S, Committer, Printer, Retries, drop_output
+from tailrace.cli.printer import POLL_S, Committer, Printer, Retries
 from tailrace.cli.span import Span
 from tailrace.client.admin.offsets import CommittedOffset
 from tailrace.client.consumer import Consumer, ConsumerRecord

@@ -3,7 +3,6 @@
 `Printer` knows which records have left this process, since only these may be committed.
 """
 
-import os
 import signal
 import sys
 import time
@@ -179,8 +178,3 @@ class Retries:
                 say(f"{self._last}; trying again")
         else:
             self._last = ""
-
-
-def drop_output() -> None:
-    """Let what is left in the buffer go nowhere: nobody reads on, as after `head`."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from tailrace.cli.arguments import say_if_heard
 from tailrace.cli.environment import ENVIRONMENT, format_new, report_variables
 from tailrace.errors import ConfigError
 
@@ -38,7 +39,7 @@ def serve(
     from_environment: bool,
     verbose: bool,
 ) -> None:
-    """Run a Kafka broker on DIR until Ctrl-C or SIGTERM.
+    """Run a Kafka broker on DIR until Ctrl-C, SIGTERM or SIGHUP.
 
     With process.roles=controller in the settings it is the controller of a cluster instead.
 
@@ -93,4 +94,4 @@ def serve(
         click.echo(f"[KafkaServer id={settings.node_id}] started")
 
     asyncio.run(serve_until_stopped(settings, system_runtime(), started))
-    click.echo(f"[KafkaServer id={settings.node_id}] shut down completed")
+    say_if_heard(f"[KafkaServer id={settings.node_id}] shut down completed")

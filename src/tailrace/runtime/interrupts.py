@@ -1,4 +1,4 @@
-"""`uninterrupted`: a short step of the main thread that no signal handler breaks off.
+"""Signals: which of them end a process, and `uninterrupted`, a step that no handler breaks off.
 
 Python calls signal handlers on the main thread, between any two of its instructions, and Ctrl-C or
 `sys.exit` in a handler raises an exception there. In the middle of a step that takes in answers it
@@ -8,10 +8,21 @@ Not here: waits. They have to be interrupted, and change nothing.
 """
 
 import _signal  # type: ignore[import-not-found]
+import signal
 import threading
 from collections.abc import Callable
 from signal import SIGINT, SIGTERM
 from types import FrameType
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """The signals that end a process in order: those of Kafka (LoggingSignalHandler).
+
+    SIGHUP is left out where it is ignored, as under nohup: the process outlives its terminal then,
+    as Java's do.
+    """
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (SIGINT, SIGTERM) if is_ignored else (SIGINT, SIGTERM, signal.SIGHUP)
 
 
 def uninterrupted(step: Callable[[], None]) -> None:

@@ -285,8 +285,11 @@ def unanswered(cluster: ScriptedCluster, key: ApiKey) -> threading.Event:
     return is_asked
 
 
-def test_ctrl_c_says_what_was_not_delivered(cluster: ScriptedCluster) -> None:
-    """Records without an acknowledgement are given up, told and counted; the exit code is 130."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_says_what_was_not_delivered(
+    cluster: ScriptedCluster, number: signal.Signals
+) -> None:
+    """Records without an acknowledgement are counted; the exit code is 130 after Ctrl-C."""
     is_sent = unanswered(cluster, ApiKey.PRODUCE)
     command = [sys.executable, "-m", "tailrace", "produce", "t", "--bootstrap", cluster.bootstrap]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -294,9 +297,9 @@ def test_ctrl_c_says_what_was_not_delivered(cluster: ScriptedCluster) -> None:
         process.stdin.write(b"a\n")
         process.stdin.flush()
         assert is_sent.wait(60)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, told = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert b"1 of 1 records were not delivered" in told
     assert told.endswith(b"stopped\n")
 
