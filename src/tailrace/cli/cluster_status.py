@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tailrace.cli.arguments import aligned
-from tailrace.cli.on_cluster import Connection, ask_quorum, emit, say
+from tailrace.cli.on_cluster import Connection, ask_quorum, emit, say, say_silent, silent_brokers
 from tailrace.client.admin.cluster import (
     BrokerNode,
     ClusterDescription,
@@ -16,11 +16,9 @@ from tailrace.client.admin.cluster import (
     QuorumReplica,
     describe_cluster,
 )
-from tailrace.client.calls import Ask
 from tailrace.client.errors import UnsupportedBrokerError
 from tailrace.client.nodes import Node
-from tailrace.errors import RetriableError, TailraceError
-from tailrace.protocol.messages.api_versions import ApiVersionsRequest
+from tailrace.errors import RetriableError
 from tailrace.runtime.clock import iso_time
 
 if TYPE_CHECKING:
@@ -28,14 +26,11 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "tailrace.cluster/1"
 
-ANSWER_LIMIT_MS: Final = 3_000
-"""Longest wait for the answers of the brokers; one that is well takes some milliseconds."""
-
 
 def describe_running(connection: Connection, *, as_json: bool) -> None:
     """Print the brokers of a cluster, fenced ones too, and the replicas of its metadata log.
 
-    Each broker is asked whether it answers, all of them at the same time, for `ANSWER_LIMIT_MS`.
+    Each broker is asked whether it answers, see `silent_brokers`.
     Without controllers it prints what the broker knows, says so, and ends with exit code 1.
 
     Raises:
@@ -49,7 +44,9 @@ def describe_running(connection: Connection, *, as_json: bool) -> None:
             quorum = _quorum(cluster)
         except RetriableError as error:
             silence = error
-        silent = _silent(cluster, found)
+        silent = silent_brokers(
+            cluster, {each.id: Node(each.id, each.host, each.port) for each in found.brokers}
+        )
     # Brokers name any of them as the controller, since each forwards to the active one (KIP-590).
     controller = None if found.controller is None or silence else found.controller.id
     if quorum is not None:
@@ -61,8 +58,7 @@ def describe_running(connection: Connection, *, as_json: bool) -> None:
         parts = _broker_lines(found, silent), () if quorum is None else _quorum_lines(quorum)
         for line in chain(*parts):
             click.echo(line)
-    for number, reason in silent.items():
-        say(f"broker {number} does not answer this machine: {reason}")
+    say_silent(silent)
     if silence is not None:
         say(f"no controller answers, and the states of brokers may be old: {silence}")
         sys.exit(1)
@@ -79,20 +75,6 @@ def _described(cluster: "ClusterReader") -> ClusterDescription:
     except UnsupportedBrokerError:
         say("this broker does not name fenced brokers (before Kafka 4.0); shown are the others")
         return cluster.do(describe_cluster)
-
-
-def _silent(cluster: "ClusterReader", found: ClusterDescription) -> dict[int, str]:
-    """The brokers that do not take a new connection and answer on it, with the reasons."""
-    call = cluster.call(limit_ms=ANSWER_LIMIT_MS, retries=0)
-    # KIP-511: brokers refuse an empty name or version with INVALID_REQUEST.
-    request = ApiVersionsRequest(client_software_name="tailrace", client_software_version="1")
-    nodes = [Node(each.id, each.host, each.port) for each in found.brokers]
-    replies = cluster.run(call.send([Ask(each, request, call.deadline) for each in nodes]))
-    return {
-        node.id: str(reply.outcome)
-        for node, reply in zip(nodes, replies, strict=True)
-        if isinstance(reply.outcome, TailraceError)
-    }
 
 
 def _quorum(cluster: "ClusterReader") -> MetadataQuorum | None:

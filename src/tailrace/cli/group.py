@@ -16,6 +16,8 @@ from tailrace.cli.on_cluster import (
     change,
     confirm,
     emit,
+    end_without,
+    list_from_all,
     on_cluster,
     parse_partitions,
     say,
@@ -76,9 +78,13 @@ def group() -> None:
 @AS_JSON
 @on_cluster
 def list_groups(*, as_json: bool, connection: Connection) -> None:
-    """List all groups with their type, state and protocol."""
+    """List all groups with their type, state and protocol.
+
+    Where a broker does not answer within some seconds, its groups are missing, and the exit code
+    is 1.
+    """
     with connection.open() as cluster:
-        found = cluster.do(groups.list_groups)
+        found, silent = list_from_all(cluster, groups.list_groups)
     rows = [("group", "type", "state", "protocol")]
     for each in found:
         fields = {
@@ -100,6 +106,7 @@ def list_groups(*, as_json: bool, connection: Connection) -> None:
         )
     for line in () if as_json else aligned(rows, right=()):
         click.echo(line)
+    end_without(silent, "groups")
 
 
 @group.command()

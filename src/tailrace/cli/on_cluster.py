@@ -17,7 +17,7 @@ import click
 from tailrace.cli.arguments import BOOTSTRAP
 from tailrace.client.retries import ATTEMPTS_MAX
 from tailrace.config import parse_assignments, read_properties
-from tailrace.errors import ConfigError, FatalError, RetriableError
+from tailrace.errors import ConfigError, FatalError, RetriableError, TailraceError
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tailrace.client.calls import Call
     from tailrace.client.config import ClientConfig
     from tailrace.client.drive.steps import Steps
+    from tailrace.client.nodes import Node
     from tailrace.client.reader import ClusterReader
 
 P = ParamSpec("P")
@@ -43,6 +44,10 @@ PARTITIONS_MAX: Final = 100_000
 
 QUORUM_LIMIT_MS: Final = 10_000
 """Longest wait for the controllers: an election takes a second or two."""
+
+ANSWER_LIMIT_MS: Final = 3_000
+"""Longest wait for the answers of brokers that are asked whether they answer; one that is well
+takes some milliseconds."""
 
 YES = click.option(
     "--yes", is_flag=True, help="Do not ask for confirmation; required if stdin is not a terminal."
@@ -178,6 +183,62 @@ def ask_quorum(cluster: "ClusterReader") -> "MetadataQuorum":
     # The broker forwards it, and waits a minute for controllers that may be gone.
     call = cluster.call(limit_ms=QUORUM_LIMIT_MS, retries=ATTEMPTS_MAX - 1)
     return cluster.run(describe_metadata_quorum(call))
+
+
+def silent_brokers(cluster: "ClusterReader", nodes: "Mapping[int, Node]") -> dict[int, str]:
+    """The brokers that do not take a new connection and answer on it, with the reasons.
+
+    All are asked at the same time, for `ANSWER_LIMIT_MS`; `nodes` are by broker id.
+    """
+    from tailrace.client.calls import Ask
+    from tailrace.protocol.messages.api_versions import ApiVersionsRequest
+
+    call = cluster.call(limit_ms=ANSWER_LIMIT_MS, retries=0)
+    # KIP-511: brokers refuse an empty name or version with INVALID_REQUEST.
+    request = ApiVersionsRequest(client_software_name="tailrace", client_software_version="1")
+    replies = cluster.run(call.send([Ask(each, request, call.deadline) for each in nodes.values()]))
+    return {
+        number: str(reply.outcome)
+        for number, reply in zip(nodes, replies, strict=True)
+        if isinstance(reply.outcome, TailraceError)
+    }
+
+
+def list_from_all(
+    cluster: "ClusterReader",
+    operation: Callable[..., "Steps[list[T]]"],
+    **options: object,
+) -> tuple[list[T], dict[int, str]]:
+    """The list of an operation that takes `brokers`, and those that are silent, with the reasons.
+
+    One that hangs would hold up the list for a minute.
+
+    Raises: what the operation raises.
+    """
+    from tailrace.client.admin.cluster import brokers_of
+    from tailrace.client.nodes import Node
+
+    call = cluster.call(limit_ms=QUORUM_LIMIT_MS, retries=ATTEMPTS_MAX - 1)
+    cluster.run(brokers_of(call))
+    # By their own ids: the clients know those of the bootstrap list by others.
+    nodes = {each: Node(each, *node[1:]) for each, node in call.routes.nodes.items()}
+    silent = silent_brokers(cluster, nodes)
+    answering = sorted(nodes.keys() - silent.keys())
+    return cluster.do(operation, brokers=answering, **options), silent
+
+
+def end_without(silent: Mapping[int, str], what: str) -> None:
+    """Return if no broker is silent; else say what is missing, and end with exit code 1."""
+    say_silent(silent)
+    if silent:
+        say(f"{what} of {', '.join(f'broker {each}' for each in silent)} are missing in this list")
+        sys.exit(_EXIT_REFUSED)
+
+
+def say_silent(silent: Mapping[int, str]) -> None:
+    """Name the brokers that do not answer, with the reasons."""
+    for number, reason in silent.items():
+        say(f"broker {number} does not answer this machine: {reason}")
 
 
 def check_controllers(cluster: "ClusterReader") -> None:

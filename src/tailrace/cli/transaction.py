@@ -7,7 +7,18 @@ from collections.abc import Iterator, Sequence
 import click
 
 from tailrace.cli.arguments import aligned
-from tailrace.cli.on_cluster import AS_JSON, YES, Connection, change, confirm, emit, on_cluster, say
+from tailrace.cli.on_cluster import (
+    AS_JSON,
+    YES,
+    Connection,
+    change,
+    confirm,
+    emit,
+    end_without,
+    list_from_all,
+    on_cluster,
+    say,
+)
 from tailrace.client.admin import transactions
 from tailrace.client.admin.topics import list_topics
 from tailrace.client.admin.transactions import (
@@ -48,10 +59,13 @@ def transaction() -> None:
 @AS_JSON
 @on_cluster
 def list_transactions(*, states: tuple[str, ...], as_json: bool, connection: Connection) -> None:
-    """List transactional ids with their coordinator, producer id and state."""
+    """List transactional ids with their coordinator, producer id and state.
+
+    Where a broker does not answer within some seconds, its ids are missing, and the exit code is 1.
+    """
     with connection.open() as cluster:
         try:
-            found = cluster.do(transactions.list_transactions, states=states)
+            found, silent = list_from_all(cluster, transactions.list_transactions, states=states)
         # Brokers leave out states that they do not know, and name them (KIP-664). An empty list
         # would look as if there were no transactions.
         except transactions.UnknownStateError as error:
@@ -76,6 +90,7 @@ def list_transactions(*, states: tuple[str, ...], as_json: bool, connection: Con
         )
     for line in () if as_json else aligned(rows, right=(2,)):
         click.echo(line)
+    end_without(silent, "transactional ids")
 
 
 @transaction.command()

@@ -33,6 +33,7 @@ from tailrace.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from tailrace.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -42,6 +43,10 @@ from tailrace.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
+)
+from tailrace.protocol.messages.list_transactions import (
+    ListTransactionsResponse,
+    TransactionState,
 )
 from tailrace.protocol.messages.unregister_broker import UnregisterBrokerResponse
 from tailrace.testing.cluster import ScriptedCluster
@@ -142,7 +147,7 @@ def test_brokers_and_quorum_are_described(cluster: ScriptedCluster) -> None:
 
 def test_a_broker_that_answers_nobody_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the first of the list, and active: the others tell of it, and the reason is said."""
-    monkeypatch.setattr("tailrace.cli.cluster_status.ANSWER_LIMIT_MS", 300)
+    monkeypatch.setattr("tailrace.cli.on_cluster.ANSWER_LIMIT_MS", 300)
     with real_cluster(nodes=2) as cluster:
         brokers = tuple(
             DescribeClusterBroker(broker_id=each.id, host="127.0.0.1", port=each.port)
@@ -162,6 +167,30 @@ def test_a_broker_that_answers_nobody_is_marked(monkeypatch: pytest.MonkeyPatch)
     assert [each["answers"] for each in found] == [False, True]
     assert "silent for" in found[0]["silence"]
     assert found[1]["silence"] is None
+
+
+def test_lists_name_the_broker_that_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups and transactional ids of the others are listed at once, and the exit code is 1."""
+    monkeypatch.setattr("tailrace.cli.on_cluster.ANSWER_LIMIT_MS", 300)
+    with real_cluster(nodes=2) as cluster:
+        group = ListedGroup(group_id="billing", protocol_type="consumer")
+        answer(cluster, ApiKey.LIST_GROUPS, ListGroupsResponse(groups=(group,)))
+        state = TransactionState(transactional_id="sink", producer_id=7, transaction_state="Empty")
+        answer(
+            cluster, ApiKey.LIST_TRANSACTIONS, ListTransactionsResponse(transaction_states=(state,))
+        )
+        at = ("--bootstrap", cluster.bootstrap)
+        assert lines("group", "list", *at)[1].split()[0] == "billing"
+        cluster.nodes[1].is_paused = True
+        for command, named, missing in (
+            ("group", "billing", "groups"),
+            ("transaction", "sink", "transactional ids"),
+        ):
+            result = run(command, "list", *at)
+            assert result.exit_code == 1
+            assert result.stdout.splitlines()[1].split()[0] == named
+            assert "broker 1 does not answer this machine: node 1 (127.0.0.1:" in result.stderr
+            assert f"{missing} of broker 1 are missing in this list" in result.stderr
 
 
 def test_without_controllers_the_brokers_are_described(

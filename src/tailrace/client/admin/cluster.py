@@ -11,6 +11,7 @@ from uuid import UUID
 from tailrace.client.admin.acls import operations_in
 from tailrace.client.admin.items import (
     ItemRequest,
+    all_of,
     ask_one,
     check_kinds,
     entry_error,
@@ -160,13 +161,16 @@ class MetadataQuorum:
     """Name, host and port of each listener of a controller, by node (Kafka 3.9)."""
 
 
-def brokers_of(call: Call) -> Steps[list[int]]:
-    """The numbers of all living brokers, asked for now.
+def brokers_of(call: Call, brokers: Iterable[int] | None = None) -> Steps[list[int]]:
+    """The numbers of all living brokers, asked for now; or `brokers`, if they are given.
 
     Raises:
+        TypeError: `brokers` are no numbers.
         RemoteFatalError: the broker refuses.
         UnreachableBrokerError, RemoteRetriableError: no answer within the time limit.
     """
+    if brokers is not None:
+        return all_of(int, brokers, what="brokers")
     attempt = 0
     while True:
         # A stale list would leave out a broker that has just started.

@@ -123,12 +123,13 @@ def list_groups(
     states: Iterable[str] = (),
     types: Iterable[str] = (),
     protocol_types: Iterable[str] | None = None,
+    brokers: Iterable[int] | None = None,
 ) -> Steps[list[GroupListing]]:
     """All groups of the cluster, ordered by name; or those in these states, of these types.
 
     `protocol_types=["consumer", ""]` leaves out the groups of other programs, as Kafka Connect.
-    Every broker is asked; a list without the groups of one would be no list, so its error is
-    raised.
+    Every broker is asked, or `brokers` alone: a list without the groups of one would be no list, so
+    its error is raised.
 
     Raises:
         UnsupportedBrokerError: a broker has no states (before Kafka 2.6), or no types (3.8).
@@ -159,7 +160,7 @@ def list_groups(
         first_version=5 if asked.types_filter else 4 if asked.states_filter else 0,
         is_single=True,
     )
-    listed = yield from for_each(call, (yield from brokers_of(call)), request)
+    listed = yield from for_each(call, (yield from brokers_of(call, brokers)), request)
     # A group that moves to another coordinator meanwhile may be in two lists.
     found = {each.group: each for groups in listed.complete().values() for each in groups}
     return [

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from tailrace.client.admin.cluster import brokers_of
 from tailrace.client.admin.items import (
     ItemRequest,
-    all_of,
     ask_one,
     by_topic,
     entry_error,
@@ -285,10 +284,8 @@ def describe_log_dirs(
     With `partitions` the logs of these alone are named, which is a short answer of a broker that
     has many. Repeated after a lost connection.
     """
-    wanted = (
-        # A broker answers about its own directories alone.
-        (yield from brokers_of(call)) if brokers is None else all_of(int, brokers, what="brokers")
-    )
+    # A broker answers about its own directories alone.
+    wanted = yield from brokers_of(call, brokers)
     chosen = None if partitions is None else partitions_in(partitions)
     return (yield from _describe(call, wanted, partitions=chosen))
 

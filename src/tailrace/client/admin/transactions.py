@@ -138,12 +138,13 @@ def list_transactions(
     producer_ids: Iterable[int] = (),
     open_for_ms: int = -1,
     pattern: str | None = None,
+    brokers: Iterable[int] | None = None,
 ) -> Steps[list[TransactionListing]]:
     """All transactional ids of the cluster, ordered; or those that match.
 
     `states` are Kafka's, as `Ongoing`; `open_for_ms` takes transactions that are open for longer
-    (Kafka 3.8), `pattern` ids that match a regular expression (Kafka 4.1). Every broker is asked; a
-    list without the ids of one would be no list, so its error is raised.
+    (Kafka 3.8), `pattern` ids that match a regular expression (Kafka 4.1). Every broker is asked,
+    or `brokers` alone: a list without the ids of one would be no list, so its error is raised.
 
     Raises:
         UnsupportedBrokerError: a broker cannot tell (before Kafka 3.0), or lacks a filter.
@@ -185,7 +186,7 @@ def list_transactions(
         first_version=2 if pattern is not None else 1 if open_for_ms >= 0 else 0,
         is_single=True,
     )
-    listed = yield from for_each(call, (yield from brokers_of(call)), request)
+    listed = yield from for_each(call, (yield from brokers_of(call, brokers)), request)
     found = [each for some in listed.complete().values() for each in some]
     return sorted(found, key=lambda each: each.transactional_id)
 
