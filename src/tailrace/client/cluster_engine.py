@@ -61,6 +61,7 @@ class ClusterEngine:
             readable=readable,
             version_limits=version_limits,
             security=security,
+            candidates=self.candidates,
         )
         self.is_closed = False
         self.is_done_by_one_poll = True

@@ -87,7 +87,12 @@ class ConsumerEngine:
         """The time of the present `poll`."""
         self.subscription = SubscriptionState(config.auto_offset_reset)
         self.nodes = ConnectionPool(
-            config, network=network, chance=chance, wake=wake, version_limits=_LIMITS
+            config,
+            network=network,
+            chance=chance,
+            wake=wake,
+            version_limits=_LIMITS,
+            candidates=lambda: self.metadata.nodes,
         )
         self.metadata = ConsumerMetadata(
             [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)],

@@ -60,6 +60,19 @@ _READY, _CONNECTING, _UNCONNECTED, _SILENT, _NOT_NOW = range(5)
 _FAILURES_SAID_MAX = 2
 """Failures in a row that are logged at INFO: a broker tries a lost controller twice a second."""
 
+UNREACHABLE_AFTER_S: Final = 1.0
+"""A cluster without any broker for longer is logged: one that restarts is back sooner, and a call
+that fails at once has said so in its error."""
+
+UNREACHABLE_EVERY_S: Final = 60.0
+"""Seconds between two such lines of one client."""
+
+_SETTING = "bootstrap.servers right"
+_ADVERTISED = "the address the one that it advertises"
+
+_REASONS_SAID_MAX = 3
+"""Brokers whose failures such a line has."""
+
 
 class Node(NamedTuple):
     """A broker's id and address; those of `bootstrap.servers` have ids from -1 downwards."""
@@ -68,9 +81,16 @@ class Node(NamedTuple):
     host: str
     port: int
 
-    def __str__(self) -> str:
+    @property
+    def address(self) -> str:
+        """HOST:PORT, as in the settings."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"node {self.id} ({host}:{self.port})"
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        # A number below 0 says nothing to a user; the name of the setting says where to look.
+        name = f"node {self.id}" if self.id >= 0 else "bootstrap server"
+        return f"{name} ({self.address})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +141,8 @@ class BrokerConnection:
     """Connections that ended since one was last ready."""
     setup_failures: int = 0
     """Consecutive connections that failed before they were ready."""
+    unreached_since: float = -NEVER
+    """When the first attempt of these began."""
     attempted_at: float = -NEVER
     """When a connection was last begun or lost."""
     setup_deadline: float = NEVER
@@ -213,12 +235,14 @@ class ConnectionPool:
         in_flight_max: int = 5,
         version_limits: Mapping[int, int] = VERSION_LIMITS,
         security: "Security | None" = None,
+        candidates: Callable[[], Sequence[Node]] = tuple,
     ) -> None:
         """At most `in_flight_max` requests wait for an answer of one broker.
 
         `readable` is called in place of `wake` where a socket can be read, and may call `poll`.
         `version_limits` are the highest versions that are sent, by API key. `security` is for
-        tests; else it follows from the settings.
+        tests; else it follows from the settings. If none of `candidates`, the brokers that the
+        client may ask, can be reached, that is logged.
 
         Raises:
             ConfigError: a TLS file cannot be read, a package is missing, or a name or password is
@@ -230,6 +254,9 @@ class ConnectionPool:
         self._security = security or config.open_security()
         idle_ms = config.connections_max_idle_ms
         self._idle_s = NEVER if idle_ms < 0 else idle_ms / 1000
+        self._candidates = candidates
+        self._unreachable_said_at = -NEVER
+        """When it was last logged that no broker can be reached; -NEVER if one was since."""
         self._network = network
         self._chance = chance
         self._wake = wake
@@ -458,6 +485,8 @@ class ConnectionPool:
             self._touch(state)
 
         state.attempted_at = now
+        if not state.setup_failures:
+            state.unreached_since = now
         state.setup_deadline = now + self._setup_times.pause_s(state.setup_failures)
         host, port = state.node.host, state.node.port
         # The name is looked up each time: the addresses of a host change while a client runs.
@@ -480,7 +509,8 @@ class ConnectionPool:
                 state,
                 DisconnectedError(
                     f"{state.node}: no connection: {reason}; is a broker running there, and is "
-                    "the address the one that it advertises?"
+                    # Of which the user has given the first; others came from brokers.
+                    f"{_SETTING if state.node.id < 0 else _ADVERTISED}?"
                 ),
                 now,
             )
@@ -503,6 +533,9 @@ class ConnectionPool:
             state.failure = None
             state.retired_at = now + connection.session_s
             logger.debug("node_ready node=%s", state.node)
+            if self._unreachable_said_at > -NEVER:
+                self._unreachable_said_at = -NEVER
+                logger.info("cluster_reached client_id=%s node=%s", self._client_id, state.node)
         if connection.throttle_ms:
             seconds = connection.throttle_ms / 1000
             connection.throttle_ms = 0
@@ -551,11 +584,7 @@ class ConnectionPool:
                         state,
                         RequestTimedOutError(
                             f"{state.node}: no connection within socket.connection.setup.timeout.ms"
-                            + (
-                                f"; {connection.awaited} takes longer"
-                                if connection and connection.awaited
-                                else ""
-                            )
+                            f"{_why_late(connection)}"
                         ),
                         now,
                     )
@@ -604,6 +633,43 @@ class ConnectionPool:
         if isinstance(error, AuthenticationError) and level != logging.DEBUG:
             level = logging.ERROR
         logger.log(level, "node_disconnected node=%s reason=%s", state.node, error)
+        self._note_unreachable(now)
+
+    def _note_unreachable(self, now: float) -> None:
+        """Log that no broker could be reached for a while: once, and then once a minute.
+
+        Only then, since clients try all that they know before they try one again.
+        """
+        if now < self._unreachable_said_at + UNREACHABLE_EVERY_S:
+            return
+        states = [self._states.get(each.id) for each in self._candidates()]
+        failing = [each for each in states if each is not None and each.setup_failures]
+        if not failing or len(failing) < len(states):
+            return
+        seconds = now - max(each.unreached_since for each in failing)
+        if seconds < UNREACHABLE_AFTER_S:
+            return
+        reasons = [str(each.failure) for each in failing[:_REASONS_SAID_MAX]]
+        if len(failing) > len(reasons):
+            reasons.append(f"and {len(failing) - len(reasons)} more")
+        self._unreachable_said_at = now
+        logger.warning(
+            "cluster_unreachable client_id=%s servers=%s attempts=%d seconds=%.0f reason=%s",
+            self._client_id,
+            ",".join(each.node.address for each in failing),
+            sum(each.setup_failures for each in failing),
+            seconds,
+            "; ".join(reasons),
+        )
+
+
+def _why_late(connection: Connection | None) -> str:
+    """The end of a sentence about a connection that was not set up in time."""
+    if connection is None:
+        return "; nothing answers at this address: is it right, and does a firewall allow it?"
+    if connection.awaited:
+        return f"; {connection.awaited} takes longer"
+    return "; the port takes connections and says nothing: is it that of a broker?"
 
 
 def _unsupported(node: Node, key: ApiKey) -> UnsupportedVersionError:

@@ -104,6 +104,7 @@ class Engine:
             chance=chance,
             wake=wake,
             in_flight_max=config.max_in_flight_requests_per_connection,
+            candidates=lambda: self.metadata.nodes,
         )
         self.metadata = ProducerMetadata(
             # As in Kafka's clients, bootstrap servers have negative ids, for want of their own.

@@ -172,6 +172,8 @@ class Client:
         self.outside = outside
         self.outcomes: list[RequestOutcome] = []
         self.woken_count = 0
+        self.candidates: list[Node] = []
+        """The brokers of its cluster, which is logged as unreachable without one of them."""
         self.nodes = ConnectionPool(
             given if isinstance(given, ClientConfig) else ClientConfig(client_id="test"),
             network=outside.network,
@@ -180,6 +182,7 @@ class Client:
             readable=self.poll if reads_at_once else None,
             in_flight_max=in_flight_max,
             security=given if isinstance(given, Security) else None,
+            candidates=lambda: self.candidates,
         )
 
     @property
