@@ -19,7 +19,7 @@ from tailrace.client.producer.plugins import (
     serialize_json,
     serialize_long,
 )
-from tailrace.client.producer.results import SendSummary
+from tailrace.client.producer.results import ERRORS_KEPT_MAX, SendSummary
 from tests.simulation.stage import T0, Stage, play
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -112,6 +112,21 @@ def test_a_serializer_fails_one_row_alone() -> None:
     assert str(error).startswith("row 1: value_serializer failed on a float")
     assert isinstance(error.__cause__, ValueError)
     assert (summary.row_count, summary.acknowledged_count) == (3, 2)
+
+
+def test_a_call_whose_rows_all_fail_keeps_few_errors() -> None:
+    """All rows are counted and named by number; the exceptions of the first are kept."""
+    count = ERRORS_KEPT_MAX + 500
+    rows = [float("nan")] * count + [1.0]
+    _, summary = sent({"value": rows}, value_serializer=serialize_json)
+    assert (summary.error_count, summary.acknowledged_count) == (count, 1)
+    assert summary.failed_rows.tolist() == [*range(count)]
+    assert [*summary.errors] == [*range(ERRORS_KEPT_MAX)]
+    with pytest.raises(SerializationError) as raised:
+        summary.raise_errors()
+    assert raised.value.__notes__ == [
+        "row 0, the first of 1,500 that were not written: 1,500 SerializationError"
+    ]
 
 
 def test_interceptors_see_timestamps_before_1970() -> None:

@@ -432,7 +432,7 @@ class ProducerCalls(SendCall):
         for row, error in rows:
             named = type(error)(f"row {row}: {error}")
             named.__cause__ = error.__cause__
-            summary.errors[row] = named
+            summary.add_error(row, named)
             self._engine.refuse(ProducerRecord(summary.topic), named)
 
     def held(self) -> int:

@@ -4,16 +4,21 @@ Invariant: a receipt gets its outcome exactly once, at the latest when the produ
 row is counted once, as acknowledged or as one of the errors.
 """
 
-from collections import deque
+from array import array
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tailrace.client.producer.outcome import BatchOutcome, RecordMetadata
 from tailrace.client.producer.receipts import Receipt, receipts_of
 
 if TYPE_CHECKING:
     from tailrace.client.producer.intake.slices import ColumnSlice
+
+
+ERRORS_KEPT_MAX: Final = 1000
+"""Most exceptions that a summary keeps: a call whose rows all fail has millions of them."""
 
 
 class BatchReceipt:
@@ -102,20 +107,43 @@ class SendSummary:
         """Rows that the caller gave."""
         self.acknowledged_count = 0
         """Rows that were written."""
+        self.error_count = 0
+        """The other rows that have an outcome: they were not written, or may not be."""
+        self.failed_rows: array[int] = array("q")
+        """The numbers of these rows, from 0, in the order of their outcomes: 8 bytes for each."""
         self.errors: dict[int, Exception] = {}
-        """Errors of the other rows, by row number from 0."""
+        """The errors of the first `ERRORS_KEPT_MAX` of them (1000), by row number."""
+        self.error_kinds: Counter[str] = Counter()
+        """The number of rows that failed with each class of error."""
+        self._first: tuple[int, Exception] | None = None
+        """The failed row with the lowest number, and its error."""
         self.offsets: dict[int, tuple[int, int]] = {}
         """First and last offset of the rows, by partition; empty with acks=0. Records of other
         producers may lie between them."""
         self._pending: deque[tuple[BatchOutcome, ColumnSlice]] = deque()
 
     def raise_errors(self) -> None:
-        """Raise the error of the first row that failed, if any did."""
-        if self.errors:
-            first = min(self.errors)
-            error = self.errors[first]
-            error.add_note(f"row {first}, the first of {len(self.errors)} that were not written")
+        """Raise the error of the first row that failed, if any did.
+
+        A note says how many have failed, and with which classes of errors.
+        """
+        if self._first is not None:
+            first, error = self._first
+            kinds = ", ".join(f"{n:,} {kind}" for kind, n in self.error_kinds.most_common())
+            error.add_note(
+                f"row {first}, the first of {self.error_count:,} that were not written: {kinds}"
+            )
             raise error
+
+    def add_error(self, row: int, error: Exception) -> None:
+        """Count a row that was not written, or may not be."""
+        self.error_count += 1
+        self.failed_rows.append(row)
+        self.error_kinds[type(error).__name__] += 1
+        if len(self.errors) < ERRORS_KEPT_MAX:
+            self.errors[row] = error
+        if self._first is None or row < self._first[0]:
+            self._first = row, error
 
     def add(self, outcome: "BatchOutcome", rows: "ColumnSlice") -> None:
         """Add the rows of a batch that is being sent."""
@@ -162,7 +190,7 @@ class SendSummary:
 
     @property
     def _ended_count(self) -> int:
-        return self.acknowledged_count + len(self.errors)
+        return self.acknowledged_count + self.error_count
 
     def report(self) -> None:
         """Call `progress` with the number of new outcomes; without the producer's lock."""
@@ -176,7 +204,8 @@ class SendSummary:
         for start, record_count, part in outcome.undivided(0, rows.record_count):
             if part.failure is not None:
                 for index in range(record_count):
-                    self.errors[rows.row_of(start + index)] = part.errors.get(index, part.failure)
+                    error = part.errors.get(index, part.failure)
+                    self.add_error(rows.row_of(start + index), error)
                 continue
             self.acknowledged_count += record_count
             if part.base_offset >= 0:
@@ -189,5 +218,5 @@ class SendSummary:
         return (
             f"<SendSummary of {self.topic}: {self.acknowledged_count} of {self.row_count} rows "
             f"written, {self.pending_count} on their way, {self.unsent_count} not sent, "
-            f"{len(self.errors)} errors>"
+            f"{self.error_count} errors>"
         )

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _INTEGERS: Final = ("timestamp", "partition")
 
+_TRACES_MAX: Final = 1000
+"""Most errors of a chunk that keep their tracebacks: frames take more memory than all else."""
+
 
 class RowCode:
     """The user code for rows of one topic."""
@@ -111,6 +114,9 @@ class RowCode:
                 try:
                     done = serialize(item, serializer, setting=setting)
                 except SerializationError as error:
+                    if len(errors) >= _TRACES_MAX:
+                        error.__cause__ = error.__context__ = None
+                        error.__traceback__ = None
                     errors[index] = error
             serialized.append(done)
         return serialized

@@ -44,6 +44,8 @@ CHUNK_SIZE: Final = 8 * 1024 * 1024
 """Target bytes of keys, values and headers in a chunk: enough for full batches."""
 
 _ROWS_MAX: Final = 1 << 18
+_CHANGED_ROWS_MAX: Final = 1 << 16
+"""Likewise of rows that user code is called for: each may leave an error."""
 _ROWS_FIRST: Final = 1024
 """Rows of the first chunk if the size of a row is not known."""
 
@@ -169,32 +171,35 @@ def _chunks_of_columns(
     if min(lengths.values()) != row_count:
         raise ValueError(f"columns differ in length: {lengths}")
     rows = _ROWS_FIRST
+    rows_max = _ROWS_MAX if change is None else _CHANGED_ROWS_MAX
     if row_count and all(hasattr(column, "nbytes") for column in columns.values()):
         # Arrow and numpy know the bytes of a column; for others the first chunk is a sample.
-        rows = _rows_for(size, sum(column.nbytes for column in columns.values()), row_count)
+        seen = sum(column.nbytes for column in columns.values())
+        rows = _rows_for(size, seen, row_count, rows_max=rows_max)
     start = 0
     while start < row_count:
         stop = min(start + rows, row_count)
         window = {name: column[start:stop] for name, column in columns.items()}
         chunk = _chunk_of(window, change, first_row=first_row + start, row_count=stop - start)
         yield chunk
-        rows = _rows_for(size, chunk.size, chunk.row_count)
+        rows = _rows_for(size, chunk.size, chunk.row_count, rows_max=rows_max)
         start = stop
 
 
 def _chunks_of_rows(rows: Iterator[object], change: Change | None, *, size: int) -> Iterator[Chunk]:
     first_row, wanted = 0, _ROWS_FIRST
+    rows_max = _ROWS_MAX if change is None else _CHANGED_ROWS_MAX
     while piece := list(islice(rows, wanted)):
         columns = _columns_of(piece, first_row, takes_all=change is not None)
         _check_names(columns)
         chunk = _chunk_of(columns, change, first_row=first_row, row_count=len(piece))
         yield chunk
-        wanted = _rows_for(size, chunk.size, chunk.row_count)
+        wanted = _rows_for(size, chunk.size, chunk.row_count, rows_max=rows_max)
         first_row += len(piece)
 
 
-def _rows_for(size: int, seen: int, count: int) -> int:
-    return max(1, min(_ROWS_MAX, size * count // max(1, seen)))
+def _rows_for(size: int, seen: int, count: int, *, rows_max: int) -> int:
+    return max(1, min(rows_max, size * count // max(1, seen)))
 
 
 def _columns_of(rows: list[Any], first_row: int, *, takes_all: bool) -> dict[str, Any]:
