@@ -24,12 +24,13 @@ from tailrace.client.nodes.sasl import Credentials, Login
 from tailrace.client.security import SAME, TOKEN_FUNCTION, SecurityConfig, put_setting
 from tailrace.errors import ConfigError
 from tailrace.security.jaas import JaasEntry, parse_jaas
-from tailrace.security.tls_config import TlsConfig
+from tailrace.security.tls_config import JAAS_PREFIX, TlsConfig, jaas_tls_config
 from tailrace.security.tls_context import tls_context
 
 _ID = SAME["sasl.oauthbearer.client.id"]
 _SECRET = SAME["sasl.oauthbearer.client.secret"]
 _URL: Final = "sasl.oauthbearer.token.endpoint.url"
+_CA: Final = "https.ca.location"
 
 _OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "PlainLoginModule": {"username": "sasl.username", "password": "sasl.password"},
@@ -101,7 +102,8 @@ def take_jaas(texts: MutableMapping[str, str], *, faults: list[str]) -> JaasEntr
 def _is_option(module: str, option: str) -> bool:
     match module:
         case "OAuthBearerLoginModule":
-            return option.startswith((_EXTENSION, _UNSECURED))
+            # Those of TLS are checked with their values; see `_oauth_faults`.
+            return option.startswith((_EXTENSION, _UNSECURED, JAAS_PREFIX))
         case "Krb5LoginModule":
             return option in _WITHOUT_EFFECT
     return False
@@ -177,6 +179,11 @@ def _oauth_faults(config: SecurityConfig, entry: JaasEntry | None) -> list[str]:
             _claims(unsecured)
         except ValueError as error:
             faults.append(f"sasl.jaas.config: {error}")
+    of_tls: list[str] = []
+    has_tls = entry is not None and jaas_tls_config(entry.options, faults=of_tls) is not None
+    faults += [f"sasl.jaas.config: {each}" for each in of_tls]
+    if has_tls and config.https_ca_location:
+        faults.append(f"{_CA}: sasl.jaas.config has options ssl... for the same; give one of them")
     if config.sasl_oauthbearer_token_endpoint_url:
         fault = endpoint_fault(config.sasl_oauthbearer_token_endpoint_url)
         if fault:
@@ -298,7 +305,7 @@ def _token_function(config: SecurityConfig) -> TokenFunction:
         scope=config.sasl_oauthbearer_scope,
         encodes_header=config.sasl_oauthbearer_header_urlencode,
         extensions=extensions,
-        context=_https_context(config.https_ca_location),
+        context=_https_context(config.https_ca_location, entry),
         connect_timeout_ms=config.sasl_login_connect_timeout_ms,
         read_timeout_ms=config.sasl_login_read_timeout_ms,
         retry_backoff_ms=config.sasl_login_retry_backoff_ms,
@@ -306,15 +313,21 @@ def _token_function(config: SecurityConfig) -> TokenFunction:
     ).fetch
 
 
-def _https_context(location: str) -> ssl.SSLContext | None:
-    """A context that trusts the authorities of a file; None without one."""
-    if not location:
-        return None
+def _https_context(location: str, entry: JaasEntry | None) -> ssl.SSLContext | None:
+    """TLS to the token endpoint, by the one setting or Kafka's JAAS options; None: by neither."""
+    # The same reading of PEM and PKCS12 files as for the certificates of brokers.
+    if location:
+        found: TlsConfig | None = TlsConfig(ssl_truststore_location=location)
+    else:
+        found = None if entry is None else jaas_tls_config(entry.options, faults=[])
     try:
-        # The same reading of PEM and PKCS12 files as for the certificates of brokers.
-        return tls_context(TlsConfig(ssl_truststore_location=location))
+        return None if found is None else tls_context(found)
     except ConfigError as error:
-        name = "https.ca.location"
         # The user has given it under this name.
-        faults = [each.replace("ssl.truststore.location", name) for each in error.faults]
+        faults = [
+            each.replace("ssl.truststore.location", _CA)
+            if location
+            else f"sasl.jaas.config: {each}"
+            for each in error.faults
+        ]
         raise ConfigError(faults) from error

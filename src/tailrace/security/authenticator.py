@@ -50,7 +50,8 @@ from tailrace.security.exchange import (
 from tailrace.values import dataclass
 
 WORK_MAX: Final = 4
-"""Logins of a broker that wait for threads at a time: a flood takes no more of them."""
+"""Logins by one mechanism of a listener that use threads at a time: a flood takes no more of them,
+and one that waits for an issuer which hangs does not hold up those by others."""
 
 REPEAT_S: Final = 1.0
 """Least time between two logins again of a connection, as in Kafka."""
@@ -70,11 +71,16 @@ class LoginThreads:
     """The threads on which logins wait; for all listeners of a broker."""
 
     def __init__(self, threads: Threads) -> None:
-        self._threads = BoundedThreads(threads, WORK_MAX)
+        self._threads = threads
+        self._places: dict[tuple[str, str], BoundedThreads] = {}
+        """By listener and mechanism."""
 
-    async def run(self, work: Work) -> object:
+    async def run(self, work: Work, *, listener: str, mechanism: str) -> object:
         """The result of the work."""
-        return await self._threads.run(work.run)
+        key = (listener, mechanism)
+        if key not in self._places:
+            self._places[key] = BoundedThreads(self._threads, WORK_MAX)
+        return await self._places[key].run(work.run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -282,7 +288,10 @@ class ConnectionLogin:
         found: bytes | Work | Granted = step
         try:
             while isinstance(found, Work):
-                found = self._step(await self._logins.threads.run(found))
+                done = await self._logins.threads.run(
+                    found, listener=self._logins.name, mechanism=self._mechanism
+                )
+                found = self._step(done)
             return self._answered(found, request)
         except RefusedLoginError as error:
             return await self._refuse(error, request)

@@ -3,8 +3,9 @@
 Blocks, so it runs on threads. Nothing is followed and nothing read from the environment: redirects
 and proxies could send a secret elsewhere (decision 45).
 
-Invariant: whatever the other side sends, the call ends within both time limits, and holds
-`bytes_max` of the answer besides the headers.
+Invariant: whatever the other side sends, the call ends within both time limits, and receives
+`bytes_max` and `HEAD_BYTES_MAX` bytes of it. (The system resolves the host's name, and has limits
+of its own for that.)
 """
 
 import http.client
@@ -13,10 +14,15 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from tailrace.errors import FatalError
+
+HEAD_BYTES_MAX: Final = 256 * 1024
+"""Most bytes that are received besides the body: the headers, and the sizes of chunks."""
+
+_SAID_MAX: Final = 200
 
 
 class HttpAnswer(NamedTuple):
@@ -49,7 +55,7 @@ def http_request(
 
     Raises:
         OSError: no connection, no trust in the certificate, or a time limit.
-        ValueError, http.client.HTTPException: the answer is not HTTP.
+        ValueError: the answer is not HTTP; of what it is instead the message has the beginning.
         OversizedAnswerError: it has more than `bytes_max` bytes.
     """
     parts = urlsplit(url)
@@ -69,23 +75,40 @@ def http_request(
     # By hand, so that the time limits of connecting and of the answer are two (KIP-768).
     connection.connect()
     with connection.sock as opened:
-        deadline = time.monotonic() + read_timeout_s
-        connection.sock = cast("socket.socket", _TimedSocket(opened, deadline))
-        connection.request(method, path, body, dict(headers))
-        response = connection.getresponse()
-        # One byte more than allowed, which tells a body that is too long from one that just fits.
-        found = response.read(bytes_max + 1)
+        limited = _LimitedSocket(
+            opened,
+            deadline=time.monotonic() + read_timeout_s,
+            # One byte more than allowed tells a body that is too long from one that just fits.
+            bytes_max=bytes_max + 1 + HEAD_BYTES_MAX,
+        )
+        connection.sock = cast("socket.socket", limited)
+        try:
+            connection.request(method, path, body, dict(headers))
+            response = connection.getresponse()
+            found = response.read(bytes_max + 1)
+        except OSError:
+            # A connection that ends before the answer is one, and an HTTPException too.
+            raise
+        except http.client.HTTPException as error:
+            # Its text may be a line of the answer, with 64 KiB of any bytes.
+            said = f"{type(error).__name__}: {error}"
+            raise ValueError(f"the answer is not HTTP ({said[:_SAID_MAX]!r})") from None
     if len(found) > bytes_max:
-        raise OversizedAnswerError(f"the answer of {url} has more than {bytes_max} bytes")
+        raise _oversized(bytes_max)
     return HttpAnswer(response.status, response.headers.get("Location", ""), found)
 
 
-class _TimedSocket:
-    """The part of a socket that `http.client` uses, with one deadline for all that it receives."""
+def _oversized(bytes_max: int) -> OversizedAnswerError:
+    return OversizedAnswerError(f"the answer has more than {bytes_max} bytes")
 
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
+
+class _LimitedSocket:
+    """The part of a socket that `http.client` uses, with one deadline and limit for the answer."""
+
+    def __init__(self, connection: socket.socket, *, deadline: float, bytes_max: int) -> None:
         self._connection = connection
         self._deadline = deadline
+        self._bytes_max = bytes_max
 
     def sendall(self, data: bytes) -> None:
         """Send all bytes."""
@@ -95,18 +118,27 @@ class _TimedSocket:
     def makefile(self, mode: str) -> io.BufferedReader:
         """A file to read from."""
         assert mode == "rb"
-        return io.BufferedReader(_TimedReader(self._connection, self._deadline))
+        reader = _LimitedReader(
+            self._connection, deadline=self._deadline, bytes_max=self._bytes_max
+        )
+        return io.BufferedReader(reader)
 
     def close(self) -> None:
         """Do nothing: `http.client` closes the socket before it reads the last of the answer."""
 
 
-class _TimedReader(io.RawIOBase):
-    """Receives bytes until a deadline."""
+class _LimitedReader(io.RawIOBase):
+    """Receives bytes until a deadline, and up to a number.
 
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
+    `http.client` alone has no limit: a chunk whose size is -1 is all that comes until the end, and
+    there may be any number of answers with the status 100.
+    """
+
+    def __init__(self, connection: socket.socket, *, deadline: float, bytes_max: int) -> None:
         self._connection = connection
         self._deadline = deadline
+        self._bytes_max = bytes_max
+        self._received = 0
 
     def readable(self) -> bool:
         """Always True."""
@@ -117,7 +149,11 @@ class _TimedReader(io.RawIOBase):
         # A timeout of the socket is one for each piece: a peer that sends a byte a second would
         # never end it.
         self._connection.settimeout(_left_s(self._deadline))
-        return self._connection.recv_into(buffer)
+        count = self._connection.recv_into(buffer)
+        self._received += count
+        if self._received > self._bytes_max:
+            raise _oversized(self._bytes_max)
+        return count
 
 
 def _left_s(deadline: float) -> float:

@@ -3,8 +3,10 @@
 import hashlib
 import logging
 import secrets
+import ssl
 from collections.abc import Callable
 
+from tailrace.errors import ConfigError
 from tailrace.security.audit import LoginAudit
 from tailrace.security.authenticator import ListenerLogins, LoginThreads
 from tailrace.security.exchange import ServerMechanism
@@ -13,8 +15,15 @@ from tailrace.security.kerberos_names import NameRules
 from tailrace.security.key_set import KeySet, KeySetSource
 from tailrace.security.oauthbearer import OAuthBearer
 from tailrace.security.plain import Plain
-from tailrace.security.sasl_config import USER_OPTION, ListenerSaslConfig, MechanismConfig
+from tailrace.security.sasl_config import (
+    JAAS,
+    USER_OPTION,
+    ListenerSaslConfig,
+    MechanismConfig,
+)
 from tailrace.security.scram import Scram, ScramKeys
+from tailrace.security.tls_config import jaas_tls_config
+from tailrace.security.tls_context import tls_context
 from tailrace.security.tokens import SignedTokens, TokenRules, UnsecuredTokens
 from tailrace.values import dataclass
 
@@ -42,6 +51,7 @@ def listener_logins(
 
     Raises:
         MissingExtraError: a package for a mechanism is not installed.
+        ConfigError: a file for TLS to the key set cannot be read.
     """
     secret = _secret(config)
     mechanisms = {
@@ -112,6 +122,7 @@ def _tokens(config: MechanismConfig, services: LoginServices, *, listener: str) 
                 refresh_s=settings.keys_refresh_ms / 1000,
                 retry_s=settings.keys_retry_ms / 1000,
                 retry_s_max=settings.keys_retry_ms_max / 1000,
+                context=_keys_context(config, listener),
             )
         )
         rules = TokenRules(
@@ -135,3 +146,16 @@ def _tokens(config: MechanismConfig, services: LoginServices, *, listener: str) 
         clock_skew_s=int(options.get("AllowableClockSkewMs", "0")) / 1000,
     )
     return OAuthBearer(UnsecuredTokens(rules, now=services.now).check, is_quick=True)
+
+
+def _keys_context(config: MechanismConfig, listener: str) -> ssl.SSLContext | None:
+    """TLS to the key set; None: the authorities of the system count."""
+    faults: list[str] = []
+    found = jaas_tls_config({} if config.entry is None else config.entry.options, faults=faults)
+    assert not faults, "they are faults of the listener's settings"
+    try:
+        return None if found is None else tls_context(found)
+    except ConfigError as error:
+        raise ConfigError(
+            [f"listener {listener}: {JAAS}: {each}" for each in error.faults]
+        ) from None

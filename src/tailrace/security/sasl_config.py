@@ -18,6 +18,7 @@ from tailrace.config import field_values, parse_settings, setting, settings_of
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.security.jaas import JaasEntry, parse_jaas
 from tailrace.security.kerberos_names import NameRules
+from tailrace.security.tls_config import jaas_tls_config
 from tailrace.values import dataclass
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
@@ -365,6 +366,9 @@ def _token_faults(config: MechanismConfig, *, prefix: str) -> Iterator[str]:
         fault = key_set_fault(settings.keys_url)
         if fault:
             yield f"{url}: {fault}"
+        faults: list[str] = []
+        jaas_tls_config({} if config.entry is None else config.entry.options, faults=faults)
+        yield from (f"{prefix}{JAAS}: {each}" for each in faults)
         return
     # Everybody could make a token that has them.
     if settings.expected_issuer or settings.expected_audience or settings.callback_handler:

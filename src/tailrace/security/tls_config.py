@@ -5,9 +5,10 @@ Names, defaults and meaning are Kafka's (`SslConfigs`), with `ssl.key.location` 
 Not here: what the settings mean (`tls_context`), and those of listeners alone (`listener_tls`).
 """
 
+from collections.abc import Mapping
 from typing import Final
 
-from tailrace.config import setting, settings_of
+from tailrace.config import field_values, parse_settings, setting, settings_of
 from tailrace.config.settings import shown_fields
 from tailrace.values import dataclass
 
@@ -115,3 +116,18 @@ class TlsConfig:
 
 
 TLS_SETTINGS: Final = settings_of(TlsConfig)
+
+JAAS_PREFIX: Final = "ssl."
+"""Begins the options of OAuthBearerLoginModule that are settings of TLS."""
+
+
+def jaas_tls_config(options: Mapping[str, str], *, faults: list[str]) -> TlsConfig | None:
+    """TLS to the endpoints of OAUTHBEARER, from the options of a JAAS entry; None: it has none.
+
+    As in Kafka's JaasOptionsUtils: `ssl.truststore.location` there has the authorities of the token
+    endpoint and of the key set, since those of brokers are others.
+    """
+    given = {name: text for name, text in options.items() if name.startswith(JAAS_PREFIX)}
+    if not given:
+        return None
+    return TlsConfig(**field_values(TlsConfig, parse_settings(TLS_SETTINGS, given, faults=faults)))

@@ -472,6 +472,10 @@ def test_a_flood_of_logins_is_counted(outside: Outside, caplog: pytest.LogCaptur
         ({f"{PREFIX}oauthbearer.sasl.jaas.config": ""}, "jwks.endpoint.url: must be given"),
         ({"sasl.oauthbearer.expected.issuer": "x"}, "jwks.endpoint.url: must be given, since"),
         ({"sasl.oauthbearer.jwks.endpoint.url": "http://idp/keys"}, "in the clear"),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "https://idp/keys",
+          f"{PREFIX}oauthbearer.sasl.jaas.config":
+              'OAuthBearerLoginModule required ssl.trustore.location="ca.pem";'},
+         r"oauthbearer\.sasl\.jaas\.config: ssl\.trustore\.location"),
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "GSSAPI needs Krb5LoginModule"),
         ({f"{PREFIX}connections.max.reauth.ms": "x"}, "is not a whole number"),
         ({"sasl.server.callback.handler.class": "com.example.Handler"}, "no Java class"),

@@ -272,6 +272,23 @@ OIDC: dict[str, object] = {
             },
             "unsecuredLoginStringClaim_sub must be given",
         ),
+        (
+            OIDC | {
+                "sasl.jaas.config": jaas(
+                    "oauthbearer.OAuthBearerLoginModule", **{"ssl.trustore.location": "SECRET"}
+                )
+            },
+            "sasl.jaas.config: ssl.trustore.location: ",
+        ),
+        (
+            OIDC | {
+                "https.ca.location": "ca.pem",
+                "sasl.jaas.config": jaas(
+                    "oauthbearer.OAuthBearerLoginModule", **{"ssl.truststore.location": "ca.pem"}
+                ),
+            },
+            "https.ca.location: sasl.jaas.config has options ssl... for the same",
+        ),
         ({"sasl.mechanism": "GSSAPI"}, "sasl.kerberos.service.name: must be given"),
         ({"sasl.mechanism": "AWS_MSK_IAM"}, "'AWS_MSK_IAM' is not one of"),
     ],
@@ -294,6 +311,28 @@ def test_authorities_of_the_token_endpoint_are_told_by_their_own_name(tmp_path: 
     config = parse_client_config(OAUTH | OIDC | {"https.ca.location": str(tmp_path / "none")})
     with pytest.raises(ConfigError, match=r"^https\.ca\.location: "):
         config.open_security()
+
+
+def test_authorities_of_the_token_endpoint_may_come_from_jaas(tmp_path: Path) -> None:
+    """Options ssl... of OAuthBearerLoginModule are for the endpoint, and not for brokers."""
+    store = tmp_path / "ca.pem"
+
+    def of(path: Path) -> ClientConfig:
+        options = {"ssl.truststore.location": str(path), "ssl.truststore.type": "PEM"}
+        text = jaas("oauthbearer.OAuthBearerLoginModule", **options)
+        return parse_client_config(OAUTH | OIDC | {"sasl.jaas.config": text})
+
+    store.write_text(BROKER)
+    config = of(store)
+    assert config.security.tls.ssl_truststore_location == ""
+    found = login(config)
+    assert isinstance(found, OAuthLogin)
+    asked = getattr(found.source._fetch, "__self__", None)
+    assert isinstance(asked, ClientCredentials)
+    assert asked.context is not None
+    assert len(asked.context.get_ca_certs()) == 1
+    with pytest.raises(ConfigError, match=r"^sasl\.jaas\.config: ssl\.truststore\.location: "):
+        of(tmp_path / "none").open_security()
 
 
 @pytest.mark.parametrize("algorithm", ["none", ""])

@@ -1,13 +1,16 @@
 """The keys of a token issuer: when they are read, and what happens when they cannot be."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tailrace.security.key_set import (
     BYTES_MAX,
+    KEY_ID_CHARACTERS_MAX,
     KEYS_MAX,
+    UNKNOWN_ID_PAUSE_S,
     KeySet,
     KeySetError,
     KeySetSource,
@@ -38,17 +41,54 @@ def found(keys: KeySet, key_id: str | None) -> list[object]:
 
 
 def test_keys_are_read_when_they_are_needed(tmp_path: Path) -> None:
-    """The set is read with the first login, and again after its time."""
+    """The set is read with the first login, and again after its time, for which nobody waits."""
     path, clock = tmp_path / "keys", Clock()
-    keys = KeySet(KeySetSource(url=path.as_uri(), refresh_s=3600), clock=clock)
+    reads: list[Callable[[], None]] = []
+    keys = KeySet(
+        KeySetSource(url=path.as_uri(), refresh_s=3600), clock=clock, run_beside=reads.append
+    )
     written(path, "a", "b")
     assert found(keys, "a") == ["a"]
     assert found(keys, None) == ["a", "b"]
     written(path, "a", "c")
     clock.now = 3599
-    assert found(keys, None) == ["a", "b"]
+    assert found(keys, "a") == ["a"]
+    assert reads == []
     clock.now = 3600
+    # Others that come meanwhile begin no second read.
+    assert [found(keys, None) for _ in range(3)] == [["a", "b"]] * 3
+    (read,) = reads
+    read()
     assert found(keys, None) == ["a", "c"]
+
+
+def test_a_very_old_set_is_read_first(tmp_path: Path) -> None:
+    """A key that was withdrawn while nobody logged in does not log in the next who comes."""
+    path, clock = tmp_path / "keys", Clock()
+    keys = KeySet(KeySetSource(url=path.as_uri(), refresh_s=3600), clock=clock)
+    written(path, "a")
+    assert found(keys, "a") == ["a"]
+    written(path, "b")
+    clock.now = 7200
+    assert found(keys, "a") == []
+
+
+def test_a_read_that_cannot_begin_is_tried_again(tmp_path: Path) -> None:
+    """Without a thread the set stays in use, and the next login begins a read."""
+    path, clock = tmp_path / "keys", Clock()
+    tries: list[Callable[[], None]] = []
+
+    def run_beside(read: Callable[[], None]) -> None:
+        tries.append(read)
+        if len(tries) == 1:
+            raise RuntimeError("can't start new thread")
+
+    keys = KeySet(KeySetSource(url=path.as_uri(), refresh_s=60), clock=clock, run_beside=run_beside)
+    written(path, "a")
+    assert found(keys, "a") == ["a"]
+    clock.now = 60
+    assert [found(keys, "a") for _ in range(2)] == [["a"]] * 2
+    assert len(tries) == 2
 
 
 def test_an_unknown_key_is_looked_for_once_in_a_while(tmp_path: Path) -> None:
@@ -56,12 +96,44 @@ def test_an_unknown_key_is_looked_for_once_in_a_while(tmp_path: Path) -> None:
     path, clock = tmp_path / "keys", Clock()
     keys = KeySet(KeySetSource(url=path.as_uri(), retry_s_max=10), clock=clock)
     written(path, "a")
-    assert found(keys, "b") == []
-    written(path, "b")
+    assert found(keys, "a") == ["a"]
+    written(path, "b", "c")
     clock.now = 9
     assert found(keys, "b") == []
     clock.now = 10
     assert found(keys, "b") == ["b"]
+    written(path, "d")
+    clock.now = 19
+    assert found(keys, "d") == []
+    clock.now = 20
+    assert found(keys, "d") == ["d"]
+
+
+def test_the_same_unknown_key_is_looked_for_by_kafkas_rule(tmp_path: Path) -> None:
+    """A client that tries one made-up key again and again causes a read in a minute."""
+    path, clock = tmp_path / "keys", Clock()
+    keys = KeySet(KeySetSource(url=path.as_uri(), retry_s_max=10), clock=clock)
+    written(path, "a")
+    assert found(keys, "made-up") == []
+    written(path, "made-up")
+    clock.now = UNKNOWN_ID_PAUSE_S - 1
+    assert found(keys, "made-up") == []
+    clock.now = UNKNOWN_ID_PAUSE_S
+    assert found(keys, "made-up") == ["made-up"]
+
+
+@pytest.mark.parametrize("key_id", ["x" * (KEY_ID_CHARACTERS_MAX + 1), 7, ["a"], {}])
+def test_what_is_no_key_id_causes_no_read(tmp_path: Path, key_id: object) -> None:
+    """An id that is too long, or no text, is looked for nowhere, and costs no memory."""
+    path, clock = tmp_path / "keys", Clock()
+    keys = KeySet(KeySetSource(url=path.as_uri()), clock=clock)
+    written(path, "a")
+    assert found(keys, "a") == ["a"]
+    path.unlink()
+    clock.now = 100
+    assert list(keys.find(key_id, "RSA", "")) == []
+    clock.now = 200
+    assert list(keys.find(key_id, "RSA", "")) == []
 
 
 def test_the_old_set_is_used_while_the_issuer_is_down(
@@ -69,7 +141,9 @@ def test_the_old_set_is_used_while_the_issuer_is_down(
 ) -> None:
     """A set that cannot be read again stays in use, and the failure is logged with its pause."""
     path, clock = tmp_path / "keys", Clock()
-    keys = KeySet(KeySetSource(url=path.as_uri(), refresh_s=60), clock=clock)
+    keys = KeySet(
+        KeySetSource(url=path.as_uri(), refresh_s=60), clock=clock, run_beside=lambda read: read()
+    )
     written(path, "a")
     assert found(keys, "a") == ["a"]
     path.write_text("down")

@@ -1,11 +1,13 @@
 """The mechanisms of a listener, from its settings."""
 
 import asyncio
+import threading
 from collections.abc import Mapping
 
 from tailrace.runtime.threads import WorkerThreads
 from tailrace.security.audit import LoginAudit
-from tailrace.security.authenticator import LoginThreads
+from tailrace.security.authenticator import WORK_MAX, LoginThreads
+from tailrace.security.exchange import Work
 from tailrace.security.listener_logins import LoginServices, listener_logins
 from tailrace.security.sasl_config import listener_sasl_config
 from tests.unit.security.exchanges import Running
@@ -57,3 +59,31 @@ def test_brokers_with_the_same_passwords_make_up_the_same_salts() -> None:
 def test_settings_without_a_password_are_no_secret() -> None:
     """Salts cannot be computed from settings that anybody may know."""
     assert salt_of_nobody(SCRAM) != salt_of_nobody(SCRAM)
+
+
+def test_logins_that_hang_hold_up_no_others() -> None:
+    """An issuer that hangs takes the threads of its mechanism and listener, and no others."""
+    is_over = threading.Event()
+
+    async def main() -> object:
+        threads = WorkerThreads()
+        logins = LoginThreads(threads)
+        hanging = [
+            asyncio.ensure_future(
+                logins.run(Work(is_over.wait), listener="A", mechanism="OAUTHBEARER")
+            )
+            for _ in range(2 * WORK_MAX)
+        ]
+        # It ends with a TimeoutError if it waits for those that hang.
+        async with asyncio.timeout(60):
+            found = [
+                await logins.run(Work(lambda: "done"), listener=listener, mechanism=mechanism)
+                for listener, mechanism in (("B", "OAUTHBEARER"), ("A", "GSSAPI"))
+            ]
+        assert not any(each.done() for each in hanging)
+        is_over.set()
+        await asyncio.gather(*hanging)
+        threads.close()
+        return found
+
+    assert asyncio.run(main()) == ["done", "done"]

@@ -11,7 +11,6 @@ request has a secret, which is for the configured address alone.
 """
 
 import base64
-import http.client
 import json
 import math
 import ssl
@@ -100,7 +99,7 @@ class ClientCredentials:
                 f"the token endpoint {self.url} is not trusted: {error.verify_message}; give its "
                 "authorities with https.ca.location"
             ) from error
-        except (OSError, ValueError, http.client.HTTPException) as error:
+        except (OSError, ValueError) as error:
             reason = str(error) or type(error).__name__
             raise DisconnectedError(
                 f"the token endpoint {self.url} gives no answer: {reason[:_SAID_MAX]}; check "
