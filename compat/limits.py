@@ -15,7 +15,7 @@ from tailrace.storage.config import SMALL_SEGMENT, TOPIC_SETTINGS
 
 _LAXER = frozenset(
     {"controller.quorum.voters", "log.dirs", "log.dir", "listeners", "advertised.listeners",
-     "controller.listener.names"}
+     "controller.listener.names", "sasl.server.callback.handler.class"}
 )  # fmt: skip
 """Settings that count as not given if they are empty; and the voters, which are not acted on."""
 _STRICTER = frozenset(
@@ -46,8 +46,17 @@ _STRICTER = frozenset(
         "replica.fetch.min.bytes", "replica.fetch.wait.max.ms",
         "replica.high.watermark.checkpoint.interval.ms", "replica.lag.time.max.ms",
         "replica.socket.timeout.ms",
-        # The name of a class: Kafka ends later, where it does not find it.
-        "replica.selector.class",
+        # Names of classes, stores, protocols and mechanisms: Kafka ends later, where it does not
+        # find one.
+        "replica.selector.class", "ssl.keystore.type", "ssl.truststore.type", "ssl.protocol",
+        "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm",
+        "sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol",
+        "sasl.mechanism.controller.protocol",
+        # Times and sizes below 0, or of 0, of logins.
+        "connections.max.reauth.ms", "sasl.server.max.receive.size",
+        "sasl.oauthbearer.clock.skew.seconds", "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
     }
 )  # fmt: skip
 """Settings of which Kafka takes more values."""

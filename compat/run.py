@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -379,6 +380,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except (FatalError, KafkaException, OSError) as error:
+        # With its place: the sentence does not say which of many brokers it is about.
+        traceback.print_exc()
         print(f"compat: {error}", file=sys.stderr)
         sys.exit(2)
     if report.failed:
