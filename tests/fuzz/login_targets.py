@@ -14,8 +14,8 @@ from tailrace.protocol.frames import encode_request
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
 from tailrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from tailrace.runtime.limited_lines import LimitedLines
 from tailrace.runtime.threads import WorkerThreads
-from tailrace.security.audit import LoginAudit
 from tailrace.security.authenticator import (
     ConnectionLogin,
     ListenerLogins,
@@ -169,7 +169,7 @@ def converse(data: bytes) -> object:
 
 async def _converse(data: bytes) -> object:
     threads = WorkerThreads()
-    audit = LoginAudit()
+    lines = LimitedLines()
     logins = ListenerLogins(
         name="SASL",
         mechanisms={
@@ -184,10 +184,9 @@ async def _converse(data: bytes) -> object:
         receive_bytes_max=1000,
         failure_delay_s=0,
         threads=LoginThreads(threads),
-        audit=audit,
         now=lambda: 50.0,
     )
-    login = ConnectionLogin(logins, "peer:1")
+    login = ConnectionLogin(logins, "peer:1", lines)
     try:
         position = 0
         while position + 4 <= len(data) and not login.is_open:
@@ -202,7 +201,7 @@ async def _converse(data: bytes) -> object:
             assert login.principal == Principal("User", "alice")
         return login.principal
     finally:
-        audit.close()
+        lines.close()
         threads.close()
 
 

@@ -55,7 +55,7 @@ def test_librdkafka_renews_its_session(
         }
     )  # fmt: skip
     acknowledged: list[int] = []
-    with caplog.at_level(logging.DEBUG, "tailrace.security.audit"):
+    with caplog.at_level(logging.DEBUG, "tailrace.security.authenticator"):
         deadline = time.monotonic() + 3 * SESSION_MS / 1000
         while time.monotonic() < deadline:
             producer.produce("t", b"v", callback=lambda _, sent: acknowledged.append(sent.offset()))

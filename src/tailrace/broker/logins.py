@@ -12,7 +12,6 @@ from tailrace.broker.config import BrokerConfig
 from tailrace.broker.listeners import Listener
 from tailrace.cluster.metadata.image import ScramUser
 from tailrace.runtime.system import Runtime
-from tailrace.security.audit import LoginAudit
 from tailrace.security.authenticator import ListenerLogins, LoginThreads
 from tailrace.security.listener_logins import LoginServices, listener_logins
 from tailrace.security.sasl_config import MechanismConfig
@@ -37,7 +36,6 @@ class NodeLogins:
         self._config = config
         self._clock = runtime.clock
         self._threads = LoginThreads(runtime.threads)
-        self._audit = LoginAudit()
 
     def of_listener(
         self, listener: Listener, users: Callable[[], "ScramUsers"]
@@ -66,7 +64,6 @@ class NodeLogins:
             find_scram=find_scram,
             usual_iterations=usual_iterations,
             threads=self._threads,
-            audit=self._audit,
             now=lambda: self._clock.now_ms() / 1000,
         )
         sasl = self._config.listener_sasl[listener.name]

@@ -19,7 +19,6 @@ from tailrace.model import Principal
 from tailrace.runtime.files import Buffer
 from tailrace.runtime.network import AcceptedSocket
 from tailrace.runtime.threads import BoundedThreads
-from tailrace.security.errors import TlsError
 from tailrace.security.listener_tls import ListenerTls
 from tailrace.security.tls import TlsSocket
 
@@ -121,8 +120,6 @@ class AcceptedTlsSocket:
                 self._secured(self._listener.principal_of(self._socket.tls))
         except OSError as error:
             self._failure = self._failure or error
-        if isinstance(self._failure, TlsError):
-            self._listener.failed(self.peer, self._failure)
         if self._on_read is not None:
             self._raw.watch_reads(self._read)
         self._schedule()

@@ -15,6 +15,7 @@ once. A connection keeps its user: a login again for another one ends it.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum, auto
 from struct import Struct
@@ -37,8 +38,8 @@ from tailrace.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from tailrace.runtime.limited_lines import LimitedLines
 from tailrace.runtime.threads import BoundedThreads, Threads
-from tailrace.security.audit import LoginAudit
 from tailrace.security.exchange import (
     Exchange,
     Granted,
@@ -49,6 +50,8 @@ from tailrace.security.exchange import (
 )
 from tailrace.values import dataclass
 
+logger = logging.getLogger(__name__)
+
 WORK_MAX: Final = 4
 """Logins by one mechanism of a listener that use threads at a time: a flood takes no more of them,
 and one that waits for an issuer which hangs does not hold up those by others."""
@@ -56,6 +59,7 @@ and one that waits for an issuer which hangs does not hold up those by others.""
 REPEAT_S: Final = 1.0
 """Least time between two logins again of a connection, as in Kafka."""
 
+_USER_SHOWN_MAX: Final = 100
 _SIZE: Final = Struct(">i")
 _CODE: Final = Struct(">ih")
 """Correlation id and error code, with which an answer to ApiVersions begins."""
@@ -98,7 +102,6 @@ class ListenerLogins:
     failure_delay_s: float
     """`connection.failed.authentication.delay.ms`"""
     threads: LoginThreads
-    audit: LoginAudit
     now: Callable[[], float]
     """Unix seconds."""
 
@@ -126,8 +129,9 @@ class _Request(NamedTuple):
 class ConnectionLogin:
     """The login of one connection; made on its event loop."""
 
-    def __init__(self, logins: ListenerLogins, peer: str) -> None:
+    def __init__(self, logins: ListenerLogins, peer: str, lines: LimitedLines) -> None:
         self._logins = logins
+        self._lines = lines
         self._peer = peer
         self._loop = asyncio.get_running_loop()
         self._state = _State.START
@@ -313,9 +317,10 @@ class ConnectionLogin:
         self.principal, self._user = principal, found.name
         self._exchange = None
         self._state = _State.OPEN
-        self._logins.audit.granted(
-            self._peer, listener=self._logins.name, mechanism=self._mechanism, user=found.name
-        )
+        logger.debug(
+            "login peer=%s listener=%s mechanism=%s user=%s",
+            self._peer, self._logins.name, self._mechanism, found.name,
+        )  # fmt: skip
         return _token_answer(found.answer, request, session_ms=session_ms or 0)
 
     def _session_ms(self, granted: Granted) -> int | None:
@@ -357,13 +362,13 @@ class ConnectionLogin:
         raise LoginEndedError(reason, answer)
 
     def _note(self, reason: str, *, user: str) -> None:
-        self._logins.audit.refused(
-            self._peer,
-            listener=self._logins.name,
-            mechanism=self._mechanism,
-            user=user or self._user,
-            reason=reason,
-        )
+        # The name is quoted, so that a client cannot make a line of its own.
+        self._lines.log(
+            logger, logging.WARNING,
+            "login_refused peer=%s listener=%s mechanism=%s user=%.*r reason=%s",
+            self._logins.name, self._mechanism or "-", _USER_SHOWN_MAX, user or self._user, reason,
+            peer=self._peer,
+        )  # fmt: skip
 
 
 def _token_answer(token: bytes, request: _Request | None, *, session_ms: int = 0) -> list[Records]:

@@ -7,7 +7,6 @@ import ssl
 from collections.abc import Callable
 
 from tailrace.errors import ConfigError
-from tailrace.security.audit import LoginAudit
 from tailrace.security.authenticator import ListenerLogins, LoginThreads
 from tailrace.security.exchange import ServerMechanism
 from tailrace.security.gssapi import Gssapi
@@ -39,7 +38,6 @@ class LoginServices:
     usual_iterations: Callable[[str], int]
     """Gives the iterations that most users of a mechanism have."""
     threads: LoginThreads
-    audit: LoginAudit
     now: Callable[[], float]
     """Unix seconds."""
 
@@ -65,7 +63,6 @@ def listener_logins(
         receive_bytes_max=config.settings.receive_bytes_max,
         failure_delay_s=config.settings.failure_delay_ms / 1000,
         threads=services.threads,
-        audit=services.audit,
         now=services.now,
     )
 

@@ -21,11 +21,6 @@ from tailrace.values import replace
 
 logger = logging.getLogger(__name__)
 
-FAILURES_SAID_MAX: Final = 10
-"""Most failed handshakes of a listener that have a line in the log, in `FAILURES_S`: one client can
-make thousands in a second."""
-FAILURES_S: Final = 5.0
-
 EXPIRES_SOON_S: Final = 14 * 86400
 """A certificate that ends within this time is a warning."""
 
@@ -74,8 +69,6 @@ class ListenerTls:
         self.context, self.certificate = _server_context(name, config)
         """For new connections; open ones keep theirs."""
         self._rules = PrincipalRules(config.principal_mapping_rules)
-        self._failures = 0
-        self._failures_since_s = 0.0
 
     def renew(self, other: "ListenerTls") -> None:
         """Use the certificate and the authorities of another one for new connections."""
@@ -98,20 +91,6 @@ class ListenerTls:
             self.name, own.subject, time.strftime(_TIME, time.gmtime(own.not_before_s)), until,
             "clients refuse this listener outside of that time; renew its keystore",
         )  # fmt: skip
-
-    def failed(self, peer: str, reason: OSError) -> None:
-        """Log a handshake that has failed; of many only some."""
-        now_s = time.monotonic()
-        if now_s - self._failures_since_s >= FAILURES_S:
-            if self._failures > FAILURES_SAID_MAX:
-                logger.info(
-                    "tls_failures listener=%s count=%d seconds=%.0f",
-                    self.name, self._failures, now_s - self._failures_since_s,
-                )  # fmt: skip
-            self._failures, self._failures_since_s = 0, now_s
-        self._failures += 1
-        if self._failures <= FAILURES_SAID_MAX:
-            logger.info("tls_failed peer=%s listener=%s reason=%s", peer, self.name, reason)
 
     def principal_of(self, tls: ssl.SSLObject) -> Principal:
         """The principal of a client after its handshake; anonymous without a certificate.

@@ -32,6 +32,7 @@ from tailrace.protocol.answers import (
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import Caller
+from tailrace.runtime.limited_lines import LimitedLines
 from tailrace.runtime.network import AcceptedSocket
 from tailrace.runtime.slices import SLICE_S
 from tailrace.security.errors import TlsError
@@ -72,6 +73,7 @@ class Connection:
         frame_bytes_max: int,
         memory: RequestMemory,
         turns: ReceiveTurns,
+        lines: LimitedLines,
         on_lost: Callable[["Connection"], None],
         on_close: Callable[["Connection"], None],
         login: "ConnectionLogin | None" = None,
@@ -89,9 +91,10 @@ class Connection:
         self._on_lost = on_lost
         self._on_close = on_close
         self._turns = turns
+        self._lines = lines
         self._login = login
         self._frame_bytes_max = frame_bytes_max
-        self._share = ConnectionMemory(memory, granted=self._continue, evict=self.close)
+        self._share = ConnectionMemory(memory, granted=self._continue, evict=self._evict)
         self.requests = RequestInput(
             self._share,
             frame_bytes_max=frame_bytes_max if login is None else login.receive_bytes_max,
@@ -177,6 +180,23 @@ class Connection:
         self._share.end()
         self._on_close(self)
 
+    def end_idle(self) -> None:
+        """Close the connection, because the client has been silent for too long."""
+        self._log(logging.INFO, "connection_idle peer=%s")
+        self.close()
+
+    def _evict(self) -> None:
+        self._log(
+            logging.WARNING,
+            "request_evicted peer=%s held_bytes=%d reason=others wait for queued.max.request.bytes",
+            self._share.held_bytes,
+        )  # fmt: skip
+        self.close()
+
+    def _log(self, level: int, message: str, *values: object) -> None:
+        """Log a line that a client can cause at any time."""
+        self._lines.log(logger, level, message, *values, peer=self.peer)
+
     def _pause(self) -> None:
         if self._is_reading:
             self._is_reading = False
@@ -247,17 +267,20 @@ class Connection:
                 error.stored.failed(error.reason)
                 logger.warning("answer_broken_off peer=%s reason=%s", self.peer, error)
             case TlsError():
-                # `ListenerTls` logs failed handshakes, of which there may be many.
-                logger.debug("tls_broken peer=%s reason=%s", self.peer, error)
+                self._log(
+                    logging.INFO,
+                    "tls_failed peer=%s listener=%s reason=%s",
+                    self._caller.listener, error,
+                )  # fmt: skip
             case LoginEndedError():
                 # Its reason is in the log already, as part of a count if there are many.
                 self._output += error.answer
             case CloseConnectionError():
-                logger.info("connection_closed peer=%s reason=%s", self.peer, error)
+                self._log(logging.INFO, "connection_closed peer=%s reason=%s", error)
             case TailraceError() if self._login is not None and not self._login.is_open:
                 self._login.refused(str(error))
             case TailraceError():
-                logger.warning("request_refused peer=%s reason=%s", self.peer, error)
+                self._log(logging.WARNING, "request_refused peer=%s reason=%s", error)
             case _:
                 logger.error("request_failed peer=%s", self.peer, exc_info=error)
         if not isinstance(error, StoredBytesError):

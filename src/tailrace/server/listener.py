@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tailrace.errors import ListenError
 from tailrace.model import Principal
 from tailrace.runtime.clock import Clock, elapsed_ms
+from tailrace.runtime.limited_lines import LimitedLines
 from tailrace.runtime.network import AcceptedSocket, Listener, Network
 from tailrace.runtime.threads import BoundedThreads, Threads
 from tailrace.server.connection import Connection
@@ -131,8 +132,7 @@ class Server:
         """Connections that are refused, until they are closed."""
         self._lost: list[Connection] = []
         """Connections whose clients have closed; to be closed here."""
-        self._refused: Counter[str] = Counter()
-        """Refused connections by address, since the last check."""
+        self._lines = LimitedLines()
         self._listeners: dict[str, Listener] = {}
         """The open ports by name; empty before `open` and `start`."""
         self._sweeping: asyncio.Handle | None = None
@@ -217,7 +217,10 @@ class Server:
         of_clients = [each for each, name in self._connections.items() if name != preferred]
         if of_clients:
             oldest = max(of_clients, key=lambda each: each.idle_s)
-            logger.info("connection_replaced peer=%s reason=max.connections", oldest.peer)
+            self._lines.log(
+                logger, logging.INFO, "connection_replaced peer=%s reason=max.connections",
+                peer=oldest.peer,
+            )  # fmt: skip
             oldest.close()
 
     def close(self) -> None:
@@ -234,9 +237,7 @@ class Server:
             self._close_throttled(socket)
         for connection in tuple(self._connections):
             connection.close()
-        for port in self._ports:
-            if port.security.login is not None:
-                port.security.login.audit.close()
+        self._lines.close()
 
     def _sweep_later(self) -> asyncio.Handle:
         delay_s = min(self._idle_s_max / 2, SWEEP_S)
@@ -244,10 +245,6 @@ class Server:
 
     def _sweep(self) -> None:
         """End idle connections, and those whose peer has closed."""
-        for address, count in self._refused.items():
-            if count > 1:
-                logger.info("connections_refused address=%s count=%d", address, count)
-        self._refused.clear()
         for name, count in self._delayed_counts.items():
             logger.info(
                 "connections_delayed listener=%s count=%d limit=max.connection.creation.rate",
@@ -265,8 +262,7 @@ class Server:
             if not connection.is_identified:
                 idle_s_max = min(idle_s_max, HANDSHAKE_S_MAX)
             if connection.idle_s >= idle_s_max:
-                logger.info("connection_idle peer=%s", connection.peer)
-                connection.close()
+                connection.end_idle()
             elif connection.has_lost_peer():
                 logger.debug("connection_lost peer=%s reason=closed", connection.peer)
                 connection.close()
@@ -304,14 +300,13 @@ class Server:
         self._delayed_counts[port.name] += 1
         self._listeners[port.name].pause()
 
-    def _throttle(self, socket: AcceptedSocket, address: str, *, delay_ms: int) -> None:
+    def _throttle(self, socket: AcceptedSocket, *, delay_ms: int) -> None:
         """Close a connection of an address that makes too many, so late that it makes fewer."""
-        if address not in self._refused:
-            logger.info(
-                "connection_refused peer=%s reason=connection_creation_rate closed_after_ms=%d",
-                socket.peer, delay_ms,
-            )  # fmt: skip
-        self._refused[address] += 1
+        self._lines.log(
+            logger, logging.INFO,
+            "connection_refused peer=%s reason=connection_creation_rate closed_after_ms=%d",
+            delay_ms, peer=socket.peer,
+        )  # fmt: skip
         if len(self._throttled) >= THROTTLED_MAX:
             self._close_throttled(next(iter(self._throttled)))
         loop = asyncio.get_running_loop()
@@ -326,13 +321,13 @@ class Server:
         address = socket.peer.rpartition(":")[0]
         delay_ms = self._rates.close_delay_ms(port.name, address, elapsed_ms(self._clock))
         if delay_ms:
-            self._throttle(socket, address, delay_ms=delay_ms)
+            self._throttle(socket, delay_ms=delay_ms)
             return
         if not self._quotas.take(port.name, address):
-            # Only the first is logged: one client can open thousands of connections a second.
-            if address not in self._refused:
-                logger.info("connection_refused peer=%s reason=max.connections.per.ip", socket.peer)
-            self._refused[address] += 1
+            self._lines.log(
+                logger, logging.INFO, "connection_refused peer=%s reason=max.connections.per.ip",
+                peer=socket.peer,
+            )  # fmt: skip
             socket.close()
             return
 
@@ -355,7 +350,7 @@ class Server:
             # Here, because most brokers have no logins.
             from tailrace.security.authenticator import ConnectionLogin
 
-            login = ConnectionLogin(port.security.login, socket.peer)
+            login = ConnectionLogin(port.security.login, socket.peer, self._lines)
         connection = Connection(
             socket,
             port.answers,
@@ -364,6 +359,7 @@ class Server:
             frame_bytes_max=self._frame_bytes_max,
             memory=self._memory,
             turns=self._turns,
+            lines=self._lines,
             on_lost=self._close_later,
             on_close=ended,
             login=login,
@@ -371,11 +367,13 @@ class Server:
         )
         self._connections[connection] = port.name
         if self._quotas.is_full(port.name):
-            logger.warning(
-                "connections_full listener=%s count=%d count_of_all=%d consequence=new ones wait "
-                "until one ends limits=max.connections and listener.name.%s.max.connections",
+            self._lines.log(
+                logger, logging.WARNING,
+                "connections_full peer=%s listener=%s count=%d count_of_all=%d consequence=new "
+                "ones wait until one ends limits=max.connections and "
+                "listener.name.%s.max.connections",
                 port.name, self._quotas.by_listener[port.name], len(self._connections),
-                port.name.lower(),
+                port.name.lower(), peer=socket.peer,
             )  # fmt: skip
         self._pause_if_full()
         if port.name == self._quotas.preferred and self._quotas.is_exceeded:

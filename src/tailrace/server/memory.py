@@ -24,14 +24,11 @@ peer. (Kafka has no such rule: there a few stalled requests of 100 MB stop a bro
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from tailrace.runtime.memory import LargeMemory
-
-logger = logging.getLogger(__name__)
 
 CHECK_S: Final = 1.0
 """Interval of the check for stalled requests, while a connection waits for memory."""
@@ -44,8 +41,7 @@ ANSWERING_S_MAX: Final = 10.0
 Kafka's clients time out after 30 s (`request.timeout.ms`), so waiting requests continue before."""
 
 EVICTIONS_PER_TURN: Final = 20
-"""Connections that are closed in one turn of the loop: each takes some 100 us, most of it for the
-log line."""
+"""Connections that are closed in one turn of the loop: each takes some 100 us."""
 
 BYTES_PER_TURN: Final = 1024 * 1024
 """Bytes of large requests that are received in one turn of the loop: about a millisecond."""
@@ -198,20 +194,12 @@ class RequestMemory:
                 share = next(iter(self._holders))
             else:
                 break
-            self._evict(share)
+            share.evict()
         else:
             self._check = asyncio.get_running_loop().call_soon(self._evict_some, stalled)
             return
         self._check = None
         self._look_later()
-
-    def _evict(self, share: ConnectionMemory) -> None:
-        logger.warning(
-            "request_evicted held_bytes=%d queued.max.request.bytes=%d reason=others_wait",
-            share.held_bytes,
-            self.bytes_max,
-        )
-        share.evict()
 
 
 def _nothing() -> None:

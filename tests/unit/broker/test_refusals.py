@@ -63,6 +63,23 @@ async def test_nonsense_ends_its_connection_and_no_other(outside: Outside, data:
         assert answer.controller_id == 1
 
 
+async def test_a_flood_of_nonsense_does_not_fill_the_log(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first refused request of an address has a line with the reason, the others a count."""
+    async with running(outside) as broker:
+        for data in REFUSED.values():
+            peer = connect(outside, broker)
+            peer.send_bytes(data)
+            assert await peer.is_closed()
+        await outside.pass_time(10)
+        first, counted = [each for each in caplog.messages if "request_refused" in each]
+        assert "reason=api key 999 version 0 is not served" in first
+        assert counted == (
+            f"repeated event=request_refused address=memory count={len(REFUSED)} seconds=10"
+        )
+
+
 async def test_an_unknown_version_of_api_versions_is_answered_as_v0(outside: Outside) -> None:
     """ApiVersions of an unknown version gets error 35 and the list in v0's form (KIP-511)."""
     async with running(outside) as broker:

@@ -16,7 +16,11 @@ from tailrace.protocol.frames import encode_request
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tailrace.runtime.slices import Slices
 from tailrace.server.listener import CLOSED_PER_TURN, SWEEP_S
-from tailrace.server.receiving import FIRST_BYTES, INPUT_BYTES, OBJECTS_FACTOR
+from tailrace.server.receiving import (
+    FIRST_BYTES,
+    INPUT_BYTES,
+    OBJECTS_FACTOR,
+)
 from tailrace.testing import Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
     BY_NAME_FETCH,
@@ -124,8 +128,8 @@ def test_a_small_request_waits_for_no_memory() -> None:
     run(scenario, SMALL_POOL)
 
 
-def test_a_stalled_request_is_evicted_for_a_waiting_one() -> None:
-    """A large request is served within seconds; stalled ones are closed for it."""
+def test_a_stalled_request_is_evicted_for_a_waiting_one(caplog: pytest.LogCaptureFixture) -> None:
+    """A large request is served within seconds; stalled ones are closed, with a line in ten."""
 
     async def scenario(outside: Outside, broker: RunningBroker) -> None:
         stalled = [connect(outside, broker) for _ in range(16)]
@@ -141,6 +145,9 @@ def test_a_stalled_request_is_evicted_for_a_waiting_one() -> None:
             await outside.pass_time(0.001)
         assert await answer
         assert outside.loop.time() - started < 30
+        evicted = [each for each in caplog.messages if each.startswith("request_evicted")]
+        assert 0 < len(evicted) <= 3
+        assert evicted[0].startswith("request_evicted peer=memory:")
 
     run(scenario, SMALL_POOL)
 
@@ -376,7 +383,9 @@ def test_refused_connections_do_not_fill_the_log(caplog: pytest.LogCaptureFixtur
         await outside.pass_time(2 * SWEEP_S)
         first, counted = [each for each in caplog.messages if "refused" in each]
         assert first.startswith("connection_refused peer=10.0.0.10:")
-        assert counted == "connections_refused address=10.0.0.10 count=100"
+        assert counted == (
+            "repeated event=connection_refused address=10.0.0.10 count=100 seconds=10"
+        )
 
     run(scenario, {"max.connections.per.ip.overrides": "10.0.0.10:0"})
 

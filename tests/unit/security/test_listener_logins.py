@@ -5,7 +5,6 @@ import threading
 from collections.abc import Mapping
 
 from tailrace.runtime.threads import WorkerThreads
-from tailrace.security.audit import LoginAudit
 from tailrace.security.authenticator import WORK_MAX, LoginThreads
 from tailrace.security.exchange import Work
 from tailrace.security.listener_logins import LoginServices, listener_logins
@@ -31,7 +30,6 @@ def salt_of_nobody(texts: Mapping[str, str]) -> bytes:
             find_scram=lambda _, __: None,
             usual_iterations=lambda _: 4096,
             threads=LoginThreads(threads),
-            audit=LoginAudit(),
             now=lambda: 0.0,
         )
         logins = listener_logins("L", config, services)

@@ -14,6 +14,7 @@ from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import Caller
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tailrace.runtime.files import Buffer, FileSlice
+from tailrace.runtime.limited_lines import LimitedLines
 from tailrace.runtime.slices import Slices
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import ConnectionRepeats, Dispatch, RequestAnswers
@@ -125,6 +126,7 @@ def test_a_long_answer_leaves_turns_to_other_callbacks() -> None:
             frame_bytes_max=1000,
             memory=RequestMemory(1000),
             turns=ReceiveTurns(),
+            lines=LimitedLines(),
             on_lost=closed.append,
             on_close=closed.append,
         )
