@@ -123,7 +123,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._active_at = self._loop.time()
         self.is_identified = is_identified
-        """Whether the client may send requests: there is no handshake, or it is done."""
+        """Whether the client may send requests: it has shaken hands and logged in if it has to."""
 
     def start_reading(self) -> None:
         """Read requests as they arrive; does nothing while the socket is read."""
@@ -134,7 +134,10 @@ class Connection:
     def identify(self, principal: Principal) -> None:
         """Hand the next requests on with the name by which the client is known now."""
         self._caller = self._caller._replace(principal=principal)
-        self.is_identified = True
+        # After the handshake of TLS a login may follow.
+        if not self.is_identified and (self._login is None or self._login.principal is not None):
+            self.is_identified = True
+            self._active_at = self._loop.time()
 
     @property
     def peer(self) -> str:
@@ -142,7 +145,10 @@ class Connection:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since bytes were last received or sent, also while a request is answered."""
+        """Seconds since bytes were last received or sent, also while a request is answered.
+
+        Seconds since the connection was accepted as long as the client is not identified.
+        """
         return self._loop.time() - self._active_at
 
     def has_lost_peer(self) -> bool:
@@ -313,8 +319,8 @@ class Connection:
                 self._pause()  # Received again after the answers.
             else:
                 self._lose()
-        # Bytes of a handshake are none of requests, and do not prolong it.
-        if received is not None:
+        # Bytes of a handshake or a login do not prolong it.
+        if received is not None and self.is_identified:
             self._active_at = self._loop.time()
         if received:
             self._work()
@@ -475,7 +481,7 @@ class Connection:
                 self._is_blocked = True
                 self._reading = asyncio.ensure_future(self._read_from_device())
                 return
-            if self._output is not before:
+            if self._output is not before and self.is_identified:
                 self._active_at = self._loop.time()
             is_slice_over = self._output and time.perf_counter() - started >= SLICE_S
             if not has_room or is_slice_over:

@@ -38,9 +38,9 @@ CLOSED_PER_TURN: Final = 20
 """Connections that are checked or closed in one turn of the loop; closing one takes some 100 us."""
 
 
-HANDSHAKE_S_MAX: Final = 30.0
-"""Time for the handshake of TLS, from the accepted connection on. In Kafka only
-`connections.max.idle.ms` ends one that was begun and left, and each byte prolongs it."""
+IDENTIFIED_S_MAX: Final = 30.0
+"""Time for the handshake of TLS and the login, from the accepted connection on. In Kafka only
+`connections.max.idle.ms` ends those that were begun and left, and each byte prolongs them."""
 
 HANDSHAKES_AT_ONCE: Final = 2
 """Most threads that work on handshakes: they share the cores with requests."""
@@ -260,12 +260,14 @@ class Server:
                 continue
             idle_s_max = self._idle_s_max
             if not connection.is_identified:
-                idle_s_max = min(idle_s_max, HANDSHAKE_S_MAX)
+                idle_s_max = min(idle_s_max, IDENTIFIED_S_MAX)
             if connection.idle_s >= idle_s_max:
                 connection.end_idle()
             elif connection.has_lost_peer():
                 logger.debug("connection_lost peer=%s reason=closed", connection.peer)
                 connection.close()
+            elif connection.idle_s >= SWEEP_S:
+                connection.requests.release_empty()
         del left[:CLOSED_PER_TURN]
         if left:
             self._sweeping = asyncio.get_running_loop().call_soon(self._sweep_some, left)
@@ -363,7 +365,7 @@ class Server:
             on_lost=self._close_later,
             on_close=ended,
             login=login,
-            is_identified=tls is None,
+            is_identified=tls is None and login is None,
         )
         self._connections[connection] = port.name
         if self._quotas.is_full(port.name):

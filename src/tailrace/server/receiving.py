@@ -1,6 +1,6 @@
 """`RequestInput`: receives the request frames of one connection, and cuts them apart.
 
-    small frames        share the input (64 KiB)
+    small frames        share the input (4 KiB, and 64 KiB as soon as that was full)
     one that is larger  in the input -> a first buffer (1.1 MiB) -> memory of its full size
 
 Invariant: a length that was received reserves no memory; only bytes that were received do. The next
@@ -17,6 +17,9 @@ from tailrace.runtime.memory import LargeMemory
 from tailrace.runtime.network import Socket
 from tailrace.server.dispatch import ConnectionRepeats
 from tailrace.server.memory import ConnectionMemory, discard
+
+INPUT_BYTES_MIN: Final = 4 * 1024
+"""Size of the input at first: most clients send one small request at a time."""
 
 INPUT_BYTES: Final = 64 * 1024
 """Fits every request but a large produce; small compared to the kernel's socket buffer."""
@@ -129,7 +132,8 @@ class RequestInput:
         self._share = share
         self.frame_bytes_max = frame_bytes_max
         """Size of the largest frame that is taken from now on."""
-        self._input = bytearray(INPUT_BYTES)
+        # Made when bytes come: thousands of connections may say nothing.
+        self._input = bytearray()
         self._view = memoryview(self._input)
         self._start = self._end = 0
         self.large: LargeRequest | None = None
@@ -179,9 +183,26 @@ class RequestInput:
             rest = self._input[self._start : self._end]
             self._input[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
+        if not self._input:
+            self._move_to(INPUT_BYTES_MIN)
         received = socket.receive_into(self._view[self._end :] if self._end else self._view)
         self._end += received or 0
+        if self._end == len(self._input) < INPUT_BYTES:
+            self._move_to(INPUT_BYTES)
         return received
+
+    def release_empty(self) -> None:
+        """Release the input, if it has no bytes of a request; the next bytes get another one."""
+        if not self.has_any:
+            self._start = self._end = 0
+            self._move_to(0)
+
+    def _move_to(self, size: int) -> None:
+        """Take another input; frames that are in use keep the one before."""
+        moved = bytearray(size)
+        moved[: self._end] = self._input[: self._end]
+        self._input = moved
+        self._view = memoryview(moved)
 
     def next_frame(self) -> memoryview | None:
         """The next complete frame, which may be used until it is answered; None if there is none.

@@ -19,6 +19,7 @@ from tailrace.server.listener import CLOSED_PER_TURN, SWEEP_S
 from tailrace.server.receiving import (
     FIRST_BYTES,
     INPUT_BYTES,
+    INPUT_BYTES_MIN,
     OBJECTS_FACTOR,
 )
 from tailrace.testing import Outside, Peer, virtual_runtime
@@ -96,6 +97,27 @@ def test_unfinished_requests_hold_no_more_than_the_pool() -> None:
         assert held.buffered_bytes <= 8 * MIB + held.connection_count * 64 * 1024
 
     run(scenario, SMALL_POOL)
+
+
+def test_connections_that_say_nothing_have_no_memory_for_requests() -> None:
+    """One that sends small requests has 4 KiB, one that sends more 64 KiB, until they are idle."""
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        held = [broker.statistics().server.buffered_bytes]
+        peers = [connect(outside, broker) for _ in range(100)]
+        await outside.pass_time(1)
+        held.append(broker.statistics().server.buffered_bytes)
+        assert (await produce(peers[0], "t", batch(b"x"))).error_code == 0
+        held.append(broker.statistics().server.buffered_bytes)
+        assert (await produce(peers[1], "t", batch(bytes(10_000)))).error_code == 0
+        held.append(broker.statistics().server.buffered_bytes)
+        added = [after - before for before, after in itertools.pairwise(held)]
+        assert added == [0, INPUT_BYTES_MIN, INPUT_BYTES]
+        await outside.pass_time(3 * SWEEP_S)
+        assert broker.statistics().server.buffered_bytes == 0
+        assert (await produce(peers[1], "t", batch(b"y"))).base_offset == 2
+
+    run(scenario, {})
 
 
 @pytest.mark.parametrize("given", ["-1", "0"])
@@ -281,7 +303,10 @@ def test_new_memory_for_many_requests_is_made_in_turns() -> None:
             peers = [connect(outside, broker) for _ in range(100)]
             await outside.pass_time(1)
             for peer in peers:
-                peer.send_bytes(unfinished(4 * MIB) + bytes(INPUT_BYTES))
+                peer.send_bytes(unfinished(4 * MIB) + bytes(INPUT_BYTES // 2))
+            await outside.pass_time(1)
+            for peer in peers:
+                peer.send_bytes(bytes(INPUT_BYTES))
             turns = Slices()
             buffered = [broker.statistics().server.buffered_bytes]
             for _ in range(300):

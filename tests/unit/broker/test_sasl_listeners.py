@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -435,6 +435,22 @@ async def test_users_come_and_go_while_a_broker_runs(outside: Outside) -> None:
         )
         await change(deletions=("dave",))
         assert (await log_in_scram(connect(outside, broker), "dave", "pw")) == refused
+
+
+async def test_a_login_that_is_left_ends_in_time(outside: Outside) -> None:
+    """Whatever comes, a connection has half a minute for it; after it, it may stay longer."""
+    async with serving(outside) as (broker, _):
+        silent, slow, client = [connect(outside, broker) for _ in range(3)]
+        assert (await log_in(client)).error_code == ErrorCode.NONE
+        await shake_hands(slow)
+        slow.send_bytes((1000).to_bytes(4, "big"))
+        for _ in range(37):
+            with suppress(OSError):
+                slow.send_bytes(b"x")
+            await outside.pass_time(1)
+        assert await silent.is_closed()
+        assert await slow.is_closed()
+        assert (await metadata(client)).brokers
 
 
 def test_a_flood_of_logins_is_counted(outside: Outside, caplog: pytest.LogCaptureFixture) -> None:
