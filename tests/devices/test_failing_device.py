@@ -3,6 +3,7 @@
 The refusing device is `failing_device.c`, preloaded into the broker; it needs a C compiler.
 """
 
+import contextlib
 import itertools
 import os
 import re
@@ -280,16 +281,31 @@ def test_a_device_that_refuses_at_a_start_takes_only_its_directory(place: Place,
 def test_the_only_device_that_refuses_at_a_start_ends_it_with_one_line(
     place: Place, call: str
 ) -> None:
-    """Exit code 1 and a sentence with the directory; on a sound device everything is there."""
+    """Exit code 3 and a sentence with the directory; on a sound device everything is there."""
     with place.serving() as (_, address):
         writer = filled(address)
         writer.close()
     place.refuse(call, "a")
     with pytest.raises(NotStartedError) as ended, place.serving():
         pass
-    assert ended.value.exit_code == 1
+    assert ended.value.exit_code == 3
     lines = place.log.read_text().splitlines()
     assert lines[-1].startswith("tailrace: "), lines
     assert str(place.root / "a") in lines[-1]
     assert not any("Traceback" in line for line in lines)
+    check_nothing_is_lost(place, writer)
+
+
+def test_the_device_of_the_metadata_log_that_refuses_ends_a_broker(place: Place) -> None:
+    """Exit code 6 and a sentence with the directory; on a sound device everything is there."""
+    with place.serving() as (process, address):
+        writer = filled(address)
+        place.refuse("pwrite", "a")
+        with contextlib.suppress(TailraceError):
+            create(address, "more")
+        assert process.wait(WAIT_S) == 6
+        writer.close()
+    lines = place.log.read_text().splitlines()
+    assert lines[-1].startswith("tailrace: stopped: "), lines
+    assert str(place.root / "a") in lines[-1]
     check_nothing_is_lost(place, writer)

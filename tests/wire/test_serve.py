@@ -117,6 +117,85 @@ def test_a_broker_takes_variables_when_it_is_asked_to(tmp_path: Path) -> None:
     assert "hunter2" not in done.stderr
 
 
+@contextmanager
+def ready(*options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """A node with --print-ready: the process, and both fields of its line; stopped at the end."""
+    command = [*COMMAND, "--print-ready", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            fields = process.stdout.readline().split()
+            assert fields[0] == "ready"
+            yield process, fields[1], fields[2].removeprefix("listeners=")
+            process.terminate()
+            assert process.stdout.read() == ""
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+def test_a_script_reads_one_line_with_the_ports_that_were_chosen(tmp_path: Path) -> None:
+    """The first of several listeners is the address for clients."""
+    listeners = "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0"
+    protocols = "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT"
+    own = ("--data", str(tmp_path / "data"), "--listen", listeners, "--override", protocols)
+    with ready(*own) as (_, address, addresses):
+        first, second = addresses.split(",")
+        assert first == f"PLAINTEXT://{address}"
+        for each in (address, second.removeprefix("INSIDE://")):
+            with Admin(bootstrap_servers=each) as admin:
+                assert len(admin.describe_cluster().brokers) == 1
+
+
+def test_a_node_of_a_cluster_is_ready_when_it_may_lead(tmp_path: Path) -> None:
+    """A controller at once, a broker when it is unfenced: a new topic has a leader then."""
+    names = "controller.listener.names=C"
+    controller = (
+        "--data", str(tmp_path / "c"), "--node-id", "100", "--listen", "C://127.0.0.1:0",
+        "--override", "process.roles=controller", "--override", names,
+    )  # fmt: skip
+    with ready(*controller) as (_, quorum, listeners):
+        assert listeners == f"C://{quorum}"
+        broker = (
+            "--data", str(tmp_path / "b"), "--listen", "PLAINTEXT://127.0.0.1:0",
+            "--override", "process.roles=broker", "--override", names,
+            "--override", f"controller.quorum.bootstrap.servers={quorum}",
+        )  # fmt: skip
+        with ready(*broker) as (_, address, _), Admin(bootstrap_servers=address) as admin:
+            admin.create_topics([NewTopic("t", 1, 1)]).results()
+            assert admin.describe_topics(["t"]).result("t").partitions[0].leader == 1
+
+
+def code_of(*options: object) -> int:
+    """The exit code of a node that does not start; its error is one line."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, options)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stderr.splitlines()[-1].startswith(("tailrace: ", "Error: "))
+    assert "Traceback" not in done.stderr
+    return done.returncode
+
+
+def test_exit_codes_say_who_must_act(tmp_path: Path) -> None:
+    """A script that starts a node knows whether to correct something, or to try again."""
+    at = ("--listen", "127.0.0.1:0")
+    assert code_of("--data", tmp_path / "new", "--listen", "nowhere") == 1
+    assert code_of("--data", tmp_path / "new", "--node-id", "one") == 2
+    with serving(tmp_path / "data") as (_, address):
+        assert code_of("--data", tmp_path / "data", *at) == 3
+        assert code_of("--data", tmp_path / "new", "--listen", address) == 4
+        member = (
+            "process.roles=broker", "controller.listener.names=C",
+            # A broker is there, and no controller.
+            f"controller.quorum.bootstrap.servers={address}",
+            "initial.broker.registration.timeout.ms=500",
+        )  # fmt: skip
+        options = [word for each in member for word in ("--override", each)]
+        assert code_of("--data", tmp_path / "other", *at, *options) == 5
+    (tmp_path / "file").write_text("")
+    assert code_of("--data", tmp_path / "file", *at) == 3
+
+
 def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
     """A port that another process has is told with what to do, and leaves the directory free."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -348,17 +348,30 @@ class RunningBroker:
         HOST:PORT of a single listener, and NAME://HOST:PORT of each of several. With that of a
         controller in this process.
         """
-        listening = {
-            each.name: self._server.address_of(each.name) for each in self.config.listeners
-        }
-        advertised: dict[str, tuple[str, int]] = dict(self.endpoints())
+        listening, advertised = self._listening(), self._listening(are_advertised=True)
+        if advertised != listening:
+            return f"{_addresses(listening)}, advertised as {_addresses(advertised)}"
+        return _addresses(listening) if len(listening) > 1 else _address(self.endpoint)
+
+    @property
+    def listeners(self) -> str:
+        """NAME://HOST:PORT of each listener with the port in use, its controller's included."""
+        return _addresses(self._listening())
+
+    def _listening(self, *, are_advertised: bool = False) -> dict[str, tuple[str, int]]:
+        found: dict[str, tuple[str, int]] = (
+            dict(self.endpoints())
+            if are_advertised
+            else {each.name: self._server.address_of(each.name) for each in self.config.listeners}
+        )
         node = self.controller_node
         if node is not None and self.config.controller_listener is not None:
-            name = self.config.controller_listener.name
-            listening[name] = advertised[name] = node.address
-        if advertised == listening:
-            return _addresses(listening)
-        return f"{_addresses(listening)}, advertised as {_addresses(advertised)}"
+            found[self.config.controller_listener.name] = node.address
+        return found
+
+    async def wait_until_unfenced(self) -> None:
+        """Wait until this broker may lead partitions; without controllers it may at once."""
+        await self._quorum.wait_until_unfenced()
 
     def statistics(self) -> BrokerStatistics:
         """The statistics of all parts; looks at every segment, group and transaction."""
@@ -623,8 +636,6 @@ class RunningBroker:
 
 
 def _addresses(endpoints: Mapping[str, tuple[str, int]]) -> str:
-    if len(endpoints) == 1:
-        return _address(next(iter(endpoints.values())))
     return ",".join(f"{name}://{_address(each)}" for name, each in endpoints.items())
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.start import StartAbandonedError, start_broker
 from tailrace.broker.wiring import load_handler
-from tailrace.errors import DirectoryError, StorageError, TailraceError
+from tailrace.errors import DirectoryError, TailraceError
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.runtime.files import raise_descriptor_limit
 from tailrace.runtime.interrupts import stop_signals
@@ -27,6 +27,8 @@ from tailrace.runtime.threads import Threads
 if TYPE_CHECKING:
     from tailrace.broker.broker import RunningBroker
     from tailrace.broker.controller.start import RunningController
+
+    Node = RunningBroker | RunningController
 
 logger = logging.getLogger(__name__)
 
@@ -54,19 +56,31 @@ ASKED_FIRST = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETC
 API is loaded imports it on the loop, which takes 3 to 13 ms."""
 
 
-async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str], None]) -> None:
+class NodeFailedError(DirectoryError):
+    """A node that ran could not continue, or not stop in order; the next start recovers."""
+
+
+async def serve(
+    config: BrokerConfig,
+    runtime: Runtime,
+    *,
+    started: Callable[["Node"], None],
+    ready: Callable[["Node"], None] = lambda _: None,
+) -> None:
     """Run a node until one of `stop_signals`, or until it fails, and stop it in order.
 
     At a start it ends the wait for controllers. A second signal, from a second after the first on,
     ends the wait for controllers that have to find other leaders; the logs are closed in order all
     the same.
 
-    `started` is called with the node's `addresses` when it accepts requests.
+    `started` is called when the node accepts requests, and `ready` when the controllers also let it
+    lead partitions.
 
     Raises:
         DirectoryError, StorageError, ListenError: as `start_broker` and `start_controller`.
-        DirectoryError: the directory of the metadata log has failed while it ran, or every other.
-        StorageError: a device failed while logs were closed.
+        RegistrationError: as `start_broker`.
+        NodeFailedError: the directory of the metadata log has failed while it ran, or every other;
+            or a device while logs were closed.
     """
     claim_process()
     keep_large_buffers()
@@ -84,12 +98,13 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
         return
     # Exclude the objects of the start from garbage collection: a pass over them takes 30 ms.
     freeze_objects()
-    started(broker.addresses)
+    started(broker)
+    becoming_ready = asyncio.ensure_future(_when_ready(broker, ready))
     # Beside serving, so that a start does not wait for APIs that nobody may ask for (decision 24).
     ahead = asyncio.ensure_future(_load_ahead(runtime.threads, config))
     ends = [asyncio.ensure_future(event.wait()) for event in (asked_to_stop, broker.failed)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    for end in ends:
+    for end in (*ends, becoming_ready):
         end.cancel()
     # A terminal and what runs the broker under it may both pass the same Ctrl-C on.
     loop = asyncio.get_running_loop()
@@ -101,13 +116,13 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     except TailraceError:
         raise
     except OSError as error:
-        raise StorageError(
+        raise NodeFailedError(
             f"the stop was not orderly ({error}); the next start recovers"
         ) from error
     finally:
         again.cancel()
     if broker.failed.is_set():
-        raise DirectoryError(f"stopped: {broker.end_reason}")
+        raise NodeFailedError(f"stopped: {broker.end_reason}")
 
 
 def _on_signals(node_id: int, act: Callable[[], None]) -> None:
@@ -120,9 +135,12 @@ def _on_signals(node_id: int, act: Callable[[], None]) -> None:
         loop.add_signal_handler(number, signalled, number)
 
 
-async def _start(
-    config: BrokerConfig, runtime: Runtime, asked_to_stop: asyncio.Event
-) -> "RunningBroker | RunningController":
+async def _when_ready(node: "Node", ready: Callable[["Node"], None]) -> None:
+    await node.wait_until_unfenced()
+    ready(node)
+
+
+async def _start(config: BrokerConfig, runtime: Runtime, asked_to_stop: asyncio.Event) -> "Node":
     if config.is_broker:
         return await start_broker(config, runtime, asked_to_stop=asked_to_stop)
     # Imported here: a broker alone needs nothing of it.

@@ -86,6 +86,10 @@ class Quorum(Protocol):
         """The broker accepts requests, and its coordinators hear of leaderships."""
         ...
 
+    async def wait_until_unfenced(self) -> None:
+        """Wait until the controllers let this broker lead partitions."""
+        ...
+
     def directory_failed(self, directory: DirectoryLogs) -> None:
         """A log directory has gone out of service, with its partitions."""
         ...
@@ -173,6 +177,9 @@ class OwnQuorum:
         registering = self._runtime.threads.run(lambda: self._register(endpoints, protocols))
         self._registering = asyncio.ensure_future(registering)
         self._task = asyncio.ensure_future(self._keep_metadata(self._registering))
+
+    async def wait_until_unfenced(self) -> None:
+        """Return at once: there is nobody who fences it."""
 
     def directory_failed(self, directory: DirectoryLogs) -> None:
         """Do nothing: nobody else could lead its partitions."""

@@ -1,12 +1,23 @@
 """`tailrace serve`: a broker on this machine, until a signal stops it."""
 
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tailrace.cli.arguments import say_if_heard
 from tailrace.cli.environment import ENVIRONMENT, format_new, report_variables
-from tailrace.errors import ConfigError
+from tailrace.errors import (
+    ConfigError,
+    DirectoryError,
+    ListenError,
+    StorageError,
+    TailraceError,
+)
+
+if TYPE_CHECKING:
+    from tailrace.broker.process import Node
 
 
 @click.command()
@@ -27,6 +38,11 @@ from tailrace.errors import ConfigError
     "--override", metavar="NAME=VALUE", multiple=True, help="A broker setting; repeatable."
 )
 @ENVIRONMENT
+@click.option(
+    "--print-ready", is_flag=True,
+    help="Print only one line to stdout, when the node is in service: `ready HOST:PORT "
+    "listeners=NAME://HOST:PORT,...`.",
+)  # fmt: skip
 @click.option("--verbose", is_flag=True, help="Log every connection.")
 def serve(
     *,
@@ -37,13 +53,24 @@ def serve(
     config: Path | None,
     override: tuple[str, ...],
     from_environment: bool,
+    print_ready: bool,
     verbose: bool,
 ) -> None:
-    """Run a Kafka broker on DIR until Ctrl-C, SIGTERM or SIGHUP.
+    r"""Run a Kafka broker on DIR until Ctrl-C, SIGTERM or SIGHUP.
 
     With process.roles=controller in the settings it is the controller of a cluster instead.
 
     Prints `[KafkaServer id=1] started` when it accepts requests.
+
+    \b
+    Exit codes:
+      0  stopped in order
+      1  the settings, or any other error
+      2  wrong usage, or a package is missing
+      3  a directory is in use, or cannot be used
+      4  an address to listen on is taken, or not of this machine
+      5  the controllers are not reached, or refuse the broker
+      6  it ran, and could not continue or not stop in order
     """
     # Imported here: `tailrace serve --help` needs nothing of a broker (decision 24).
     import asyncio
@@ -84,14 +111,47 @@ def serve(
     )
 
     report_variables(variables, are_taken=from_environment)
-    if from_environment:
-        format_new(settings)
 
-    def started(address: str) -> None:
+    def started(node: "Node") -> None:
+        if print_ready:
+            return
         directories = settings.directories if settings.is_broker else [settings.metadata_directory]
-        click.echo(f"listening on {address}, data in {', '.join(directories)}")
+        click.echo(f"listening on {node.addresses}, data in {', '.join(directories)}")
         # Test harnesses made for Apache Kafka wait for this line, word for word.
         click.echo(f"[KafkaServer id={settings.node_id}] started")
 
-    asyncio.run(serve_until_stopped(settings, system_runtime(), started))
-    say_if_heard(f"[KafkaServer id={settings.node_id}] shut down completed")
+    def ready(node: "Node") -> None:
+        if print_ready:
+            say_if_heard(f"ready {node.bootstrap_servers} listeners={node.listeners}")
+
+    try:
+        if from_environment:
+            format_new(settings)
+        asyncio.run(serve_until_stopped(settings, system_runtime(), started=started, ready=ready))
+    except TailraceError as error:
+        if (code := _exit_code(error)) is None:
+            raise
+        click.echo(f"tailrace: {error}", err=True)
+        sys.exit(code)
+    if not print_ready:
+        say_if_heard(f"[KafkaServer id={settings.node_id}] shut down completed")
+
+
+def _exit_code(error: TailraceError) -> int | None:
+    """The exit code of an error that has one of its own; docs/service.md lists them."""
+    from tailrace.broker.process import NodeFailedError
+
+    # The first of them that fits: a node that failed is a DirectoryError too.
+    if isinstance(error, NodeFailedError):
+        return 6
+    if isinstance(error, DirectoryError | StorageError):
+        return 3
+    if isinstance(error, ListenError):
+        return 4
+    # Imported here: a broker that is the only node has no use for them.
+    from tailrace.broker.kraft.channel import NoControllerError
+    from tailrace.broker.kraft.lifecycle import RegistrationError
+    from tailrace.broker.kraft.metadata_fetch import OtherClusterError
+
+    refusals = RegistrationError | NoControllerError | OtherClusterError
+    return 5 if isinstance(error, refusals) else None

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from tailrace.broker.kraft.channel import NoControllerError
-from tailrace.errors import DirectoryError
+from tailrace.broker.kraft.lifecycle import RegistrationError
 from tailrace.model import Offset
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -98,7 +98,7 @@ async def test_a_cluster_without_a_usable_id_is_not_joined(
             edit=lambda answer: replace(answer, cluster_id=cluster_id),
             times=100,
         )
-        with pytest.raises(DirectoryError, match="the controllers"):
+        with pytest.raises(RegistrationError, match="the controllers"):
             await cluster.start(1)
         assert not outside.files.exists("data-1/meta.properties")
 
@@ -107,7 +107,7 @@ async def test_a_broker_does_not_take_the_id_of_a_controller(outside: Outside) -
     """The start ends before anything is registered or written."""
     async with running_cluster(outside) as cluster:
         controller_id = cluster.controller.leader_id
-        with pytest.raises(DirectoryError, match=f"{controller_id} is the id of a controller"):
+        with pytest.raises(RegistrationError, match=f"{controller_id} is the id of a controller"):
             await cluster.start(controller_id)
         assert not cluster.controller.image.brokers
         assert not outside.files.exists(f"data-{controller_id}/meta.properties")

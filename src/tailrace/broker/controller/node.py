@@ -317,6 +317,11 @@ class ControllerNode:
         return socket.gethostname() if host in _WILDCARDS else host, port
 
     @property
+    def listener_name(self) -> str:
+        """The name of its listener."""
+        return self._listener.name
+
+    @property
     def local_address(self) -> tuple[str, int]:
         """Host and port by which a broker in this process reaches it; from `open` on."""
         # A certificate names the host that is advertised.

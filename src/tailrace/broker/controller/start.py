@@ -33,6 +33,19 @@ class RunningController:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT, as `addresses`."""
+        return self.addresses
+
+    @property
+    def listeners(self) -> str:
+        """NAME://HOST:PORT of its listener."""
+        return f"{self.node.listener_name}://{self.addresses}"
+
+    async def wait_until_unfenced(self) -> None:
+        """Return at once: controllers are not fenced."""
+
+    @property
     def cluster_id(self) -> str:
         return self.node.cluster_id
 

@@ -32,6 +32,7 @@ from tailrace.broker.kraft.lifecycle import (
     BrokerState,
     Lifecycle,
     Registration,
+    RegistrationError,
     previous_epoch,
 )
 from tailrace.broker.kraft.metadata_fetch import MetadataFetch, MetadataFetchStatistics, Observer
@@ -447,6 +448,10 @@ class Membership:
     def following_statistics(self) -> FollowingStatistics | None:
         return None if self._following is None else self._following.statistics()
 
+    async def wait_until_unfenced(self) -> None:
+        assert self._lifecycle is not None, "it has joined"
+        await self._lifecycle.unfenced.wait()
+
     def directory_failed(self, directory: DirectoryLogs) -> None:
         if self._lifecycle is not None:
             self._lifecycle.failed_directory(directory.directory.directory_id)
@@ -562,7 +567,7 @@ async def ask_cluster_id(config: BrokerConfig, runtime: Runtime, security: NodeS
 
     Raises:
         NoControllerError: none has answered within `initial.broker.registration.timeout.ms`.
-        DirectoryError: what answers is no controller, or one has this broker's `node.id`.
+        RegistrationError: what answers is no controller, or one has this broker's `node.id`.
     """
     controllers = Controllers([Node(*each) for each in config.controllers])
     client = ClientConfig(client_id=f"broker-{config.node_id}")
@@ -593,20 +598,20 @@ async def ask_cluster_id(config: BrokerConfig, runtime: Runtime, security: NodeS
     finally:
         channel.close()
     if answer.error_code != ErrorCode.NONE or not answer.cluster_id:
-        raise DirectoryError(
+        raise RegistrationError(
             f"the controllers do not say which cluster they are of: "
             f"{error_words(answer.error_code)}; check controller.quorum.bootstrap.servers"
         )
     # Kafka compares with the voters of the settings alone, which `bootstrap.servers` does not name.
     # The controllers would register the broker, and it could not follow a leader of its own id.
     if any(each.broker_id == config.node_id for each in answer.brokers):
-        raise DirectoryError(
+        raise RegistrationError(
             f"node.id={config.node_id} is the id of a controller; ids are unique over brokers and "
             "controllers: give this broker another one"
         )
     # The next start would find another id in the file, or another line.
     if _CLUSTER_ID.fullmatch(answer.cluster_id) is None:
-        raise DirectoryError(
+        raise RegistrationError(
             f"the controllers name {answer.cluster_id[:100]!r} as the id of their cluster, which "
             "meta.properties cannot have; nothing was changed"
         )
