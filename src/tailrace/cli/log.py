@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -34,10 +35,11 @@ from tailrace.kernels.showing import Form
 from tailrace.model import IsolationLevel
 from tailrace.offline.cat import Choice, choose_partitions, show_records
 from tailrace.offline.commits import GroupOffset, GroupsFound, find_groups
-from tailrace.offline.findings import Finding, Severity
+from tailrace.offline.findings import Cause, Finding, Severity, causes_first
 from tailrace.offline.scan import PartitionScan, scan_partition
 from tailrace.offline.show import printable
 from tailrace.offline.verify import verify as verify_directory
+from tailrace.offline.verify import verify_folders
 from tailrace.reading.damage import Drop, OnDamage
 from tailrace.reading.directory import find_partitions
 from tailrace.reading.reader import FolderGoneError
@@ -55,6 +57,11 @@ VERIFY_FORMAT = "tailrace.verify/1"
 REPAIR_FORMAT = "tailrace.repair/1"
 EXPLAIN_FORMAT = "tailrace.explain/1"
 GROUPS_FORMAT = "tailrace.groups/1"
+
+_ALL = click.option(
+    "--all", "lists_all", is_flag=True,
+    help="List each finding by itself, of one rule in one file at most 20.",
+)  # fmt: skip
 
 _EXIT_FINDINGS = 1
 _EXIT_UNVERIFIED = 2
@@ -186,12 +193,14 @@ def cat(
 
 @log.command()
 @log_directory
+@_ALL
 @click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object per finding.")
-def verify(directory: str, *, as_json: bool) -> None:
+def verify(directory: str, *, lists_all: bool, as_json: bool) -> None:
     """Check every byte: batches, indexes, snapshots, checkpoints.
 
     Verifies checksums, records, offsets, producer state, indexes and checkpoint files, and changes
-    nothing.
+    nothing. Of each partition the damage of its log comes first, and what may follow from it, such
+    as wrong index entries, is counted.
 
     Exit code 0: clean. 1: errors or warnings. 2: no damage was found, but some files could not be
     read.
@@ -202,26 +211,35 @@ def verify(directory: str, *, as_json: bool) -> None:
     try:
         found = find_partitions(files, directory)
         total = log_bytes(files, found)
-        counts = dict.fromkeys(Severity, 0)
+        counts = Counter[Severity]()
+        others = 0
+        # Printed at once: a large directory takes minutes, and the first finding may be enough.
         with progress("verifying", files, found) as step:
-            for finding in verify_directory(files, found, progress=step):
-                # Printed at once: a large directory takes minutes, and the first finding may be
-                # enough.
-                counts[finding.severity] += 1
-                click.echo(json.dumps(_finding_object(finding)) if as_json else str(finding))
+            if as_json or lists_all:
+                for finding in verify_directory(files, found, progress=step):
+                    counts[finding.severity] += 1
+                    click.echo(json.dumps(_finding_object(finding)) if as_json else str(finding))
+            else:
+                for folder in verify_folders(files, found, progress=step):
+                    for cause in causes_first(*folder):
+                        counts[cause.finding.severity] += 1
+                        others += cause.others.total()
+                        for line in _cause_lines(cause):
+                            click.echo(line)
     except DirectoryError as error:
         click.echo(f"tailrace: {error}", err=True)
         # Unreadable is not clean: scripts that take 0 for a whole log must not see it.
         sys.exit(_EXIT_UNVERIFIED)
-    named = {severity.value: count for severity, count in counts.items()}
+    named = {severity.value: counts[severity] for severity in Severity}
     if as_json:
         summary = {"partitions": len(found.partitions), "bytes": total, "findings": named}
         click.echo(json.dumps({"format": VERIFY_FORMAT, "type": "summary", **summary}))
     else:
         findings = ", ".join(f"{count} {name}" for name, count in named.items() if count) or "clean"
+        more = f", and {others} more that may follow" if others else ""
         count = len(found.partitions)
         noun = "partition" if count == 1 else "partitions"
-        click.echo(f"{count} {noun}, {total} bytes of log: {findings}")
+        click.echo(f"{count} {noun}, {total} bytes of log: {findings}{more}")
     # Damage weighs more than files that could not be read, so 1 comes before 2.
     if counts[Severity.ERROR] or counts[Severity.WARNING]:
         sys.exit(_EXIT_FINDINGS)
@@ -247,9 +265,16 @@ def verify(directory: str, *, as_json: bool) -> None:
     help="Write records that can be parsed from damaged batches to FILE as JSON Lines. Their "
     "checksum failed, so their content is uncertain; they are not put back into the log.",
 )  # fmt: skip
+@_ALL
 @click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object per step.")
 def repair(
-    directory: str, *, is_dry: bool, on_damage: str, salvage: str | None, as_json: bool
+    directory: str,
+    *,
+    is_dry: bool,
+    on_damage: str,
+    salvage: str | None,
+    lists_all: bool,
+    as_json: bool,
 ) -> None:
     """Repair damaged logs, indexes and checkpoints.
 
@@ -271,7 +296,7 @@ def repair(
         try:
             with progress("examining", files, found) as step:
                 plan = plan_repair(files, found, OnDamage(on_damage), progress=step)
-            _tell_plan(plan, as_json=as_json, is_dry=is_dry)
+            _tell_plan(plan, as_json=as_json, lists_all=lists_all, is_dry=is_dry)
             if is_dry and not as_json and plan.record_counts.set_aside:
                 click.echo("to keep the valid records in the log, use --on-damage skip")
             # Before the repair, which moves the damaged bytes away.
@@ -385,8 +410,11 @@ def _salvage(files: Files, plan: "RepairPlan", *, to: str) -> None:
     )
 
 
-def _tell_plan(plan: "RepairPlan", *, as_json: bool, is_dry: bool) -> None:
-    """Print the plan: bytes to remove, files to repair, then what cannot be repaired."""
+def _tell_plan(plan: "RepairPlan", *, as_json: bool, lists_all: bool, is_dry: bool) -> None:
+    """Print the plan: bytes to remove, files to repair, then what cannot be repaired.
+
+    A file with many reasons has one line, unless `lists_all`.
+    """
     from tailrace.offline.repair import quarantine_path
 
     drops = [drop for partition in plan.partitions for drop in partition.drops]
@@ -414,18 +442,23 @@ def _tell_plan(plan: "RepairPlan", *, as_json: bool, is_dry: bool) -> None:
         return
     for drop in drops:
         click.echo(f"remove: {_drop_line(drop)}")
-    for fix in fixes:
-        click.echo(f"repair: {fix.path}: {fix.sentence}")
-    for each in plan.advice:
-        click.echo(f"cannot repair: {each}")
-    for each in plan.notes:
-        click.echo(f"not changed: {each}")
+    paths = {each.path for each in fixes}
+    for verb_of, lines in (
+        ("repair", [(each.path, f"{each.path}: {each.sentence}") for each in fixes]),
+        ("cannot repair", [(each.path, str(each)) for each in plan.advice]),
+        ("not changed", [(each.path, str(each)) for each in plan.notes]),
+    ):
+        by_path = Counter(path for path, _ in lines)
+        first = dict(reversed(lines))
+        for path, line in lines if lists_all else ((path, first[path]) for path in by_path):
+            others = 0 if lists_all else by_path[path] - 1
+            click.echo(f"{verb_of}: {line}" + (f"; and {others} more" if others else ""))
     if plan.is_empty:
         click.echo("nothing to repair")
         return
     verb = _verb(is_dry)
     click.echo(
-        f"{len(drops)} ranges, {size} bytes {verb} removed; {len(fixes)} files {verb} repaired"
+        f"{len(drops)} ranges, {size} bytes {verb} removed; {len(paths)} files {verb} repaired"
     )
     click.echo(
         f"records: {counts.rescued} {verb} rescued from after damage, {counts.set_aside} valid "
@@ -508,6 +541,17 @@ def _scan_object(scan: PartitionScan) -> dict[str, object]:
         "tail_bytes": scan.tail_bytes,
         "damage": scan.damage,
     }
+
+
+def _cause_lines(cause: Cause) -> Iterator[str]:
+    yield str(cause.finding)
+    if not cause.others:
+        return
+    if set(cause.others) == {cause.finding.rule}:
+        yield f"  and {cause.others.total()} more of this rule in this file; see --all"
+        return
+    rules = ", ".join(f"{count} {rule.value}" for rule, count in cause.others.items())
+    yield f"  {cause.others.total()} more may follow from it ({rules}); see --all"
 
 
 def _finding_object(finding: Finding) -> dict[str, object]:

@@ -5,8 +5,9 @@ they may be added to and are never changed.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from typing import NamedTuple
 
 from tailrace.errors import CorruptionError
 from tailrace.records.batch import Batch
@@ -118,6 +119,83 @@ class FindingLimit:
                 path=path,
                 sentence=f"{count} more findings of the rule {rule.value}",
             )
+
+
+_OF_LOGS = frozenset(
+    {
+        Rule.READABLE, Rule.FRAME, Rule.CHECKSUM, Rule.RECORDS, Rule.OFFSET_ORDER, Rule.TAIL,
+        Rule.TRANSACTION,
+    }
+)  # fmt: skip
+"""Rules of the batches of a log, with which everything else in its folder has to agree."""
+_OF_AGREEMENT = frozenset(
+    {
+        Rule.OFFSET_INDEX, Rule.TIME_INDEX, Rule.TRANSACTION_INDEX, Rule.SNAPSHOT, Rule.CHECKPOINT,
+        Rule.LEADER_EPOCH, Rule.SEQUENCE, Rule.GAP, Rule.TRANSACTION, Rule.ORPHAN,
+    }
+)  # fmt: skip
+"""Rules that one fault of a log can break many times."""
+
+
+class Cause(NamedTuple):
+    """A finding to begin with, and those that it may have brought about."""
+
+    finding: Finding
+    others: Counter[Rule]
+    """Numbers of findings, by their rules."""
+
+
+def causes_first(
+    findings: Sequence[Finding], excess: Mapping[tuple[str, Rule], int]
+) -> Iterator[Cause]:
+    """The findings of one partition in few lines: causes, with their consequences counted.
+
+    `excess` has the numbers of those that are not listed, by file and rule. Where batches are
+    damaged, what no longer agrees with them may follow from that; where none is, but a checkpoint
+    knows of offsets that the log does not have, from the loss of these. All else that repeats in a
+    file is one finding, and a number.
+    """
+    repeated: list[Finding] = []
+    causes: list[Finding] = []
+    for each in findings:
+        (repeated if _is_repeated(each) else causes).append(each)
+    if not any(each.rule in _OF_LOGS and each.severity is not Severity.INFO for each in causes):
+        lost = [each for each in repeated if each.rule is Rule.CHECKPOINT]
+        if not lost:
+            yield from (Cause(each, Counter()) for each in causes)
+            yield from _first_in_files(repeated, excess)
+            return
+        causes.append(lost[0])
+        repeated.remove(lost[0])
+    others = Counter(each.rule for each in repeated)
+    for (_, rule), count in excess.items():
+        others[rule] += count
+    for each in causes[:-1]:
+        yield Cause(each, Counter())
+    yield Cause(causes[-1], others)
+
+
+def _first_in_files(
+    findings: Sequence[Finding], excess: Mapping[tuple[str, Rule], int]
+) -> Iterator[Cause]:
+    """The first finding of each rule in each file, with the number of the others of the rule."""
+    first: dict[tuple[str, Rule], Finding] = {}
+    counts = Counter(excess)
+    for each in findings:
+        place = each.path, each.rule
+        if place in first:
+            counts[place] += 1
+        first.setdefault(place, each)
+    for place, each in first.items():
+        yield Cause(each, +Counter({each.rule: counts[place]}))
+
+
+def _is_repeated(finding: Finding) -> bool:
+    # A file that cannot be understood at all is a fault of its own.
+    is_of_entry = finding.position is not None or finding.offset is not None
+    if finding.rule is Rule.TRANSACTION:
+        return finding.severity is Severity.INFO
+    return finding.rule in _OF_AGREEMENT and (is_of_entry or finding.rule is Rule.ORPHAN)
 
 
 def batch_finding(path: str, position: int, batch: Batch, *, rule: Rule, sentence: str) -> Finding:

@@ -16,6 +16,7 @@ them. Findings come as they are made; of one rule in one file no more than 20 ar
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import INTERNAL_TOPICS, METADATA_TOPIC, OFFSET_MAX, Offset, TopicPartition
@@ -106,10 +107,32 @@ def verify(
         DirectoryError: a folder or a log file cannot be listed.
     """
     limit = FindingLimit()
+    for each in verify_folders(files, directory, progress=progress):
+        yield from limit.take(each.findings)
+        limit.add(each.excess)
+    yield from limit.rest()
+
+
+class FolderFindings(NamedTuple):
+    """The findings of one partition, or of what lies beside the partitions."""
+
+    findings: tuple[Finding, ...]
+    excess: Mapping[tuple[str, Rule], int]
+    """Numbers of those that are not listed, by file and rule; see `FindingLimit`."""
+
+
+def verify_folders(
+    files: Files, directory: DataDirectory, *, progress: Progress = lambda _: None
+) -> Iterator[FolderFindings]:
+    """The findings as `verify` has them, folder by folder, that of the directory first.
+
+    Raises:
+        DirectoryError: a folder or a log file cannot be listed.
+    """
     # Before the logs are listed: a broker at work writes the checkpoints after its logs, so they
     # may only lag.
     checkpoints, findings = verify_directory(files, directory)
-    yield from limit.take(findings)
+    yield FolderFindings(tuple(findings), {})
     for partition, folder in directory.partitions.items():
         try:
             found, faults = list_partition(
@@ -117,16 +140,13 @@ def verify(
             )
         except FolderGoneError:
             continue  # A broker has just deleted the partition.
-        yield from limit.take(faults)
         walk = partial(
             verify_partition,
             files,
             open_segment=partial(_open_check, files, progress=progress),
         )
         passed, excess = verify_settled(files, found, walk)
-        yield from limit.take(passed)
-        limit.add(excess)
-    yield from limit.rest()
+        yield FolderFindings((*faults, *passed), excess)
 
 
 def verify_settled(

@@ -1,14 +1,16 @@
 """`tailrace log` as it is typed: what it prints and which code it exits with."""
 
 import json
+import re
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
 
-from tailrace import Broker
+from tailrace import Admin, Broker, Producer
 from tailrace.cli import commands
+from tailrace.client.admin import NewTopic
 from tailrace.errors import RecordTooLargeError
 from tailrace.model import Codec, TopicPartition
 from tailrace.records.codecs import ENVIRONMENT, limit_decompression
@@ -254,6 +256,39 @@ def test_repair_says_what_goes_and_does_it_when_told(data: Path) -> None:
     assert offsets(data, "flights-0") == [*range(10), *range(20, 50)]
     assert lines("repair", "--data", data) == ["nothing to repair"]
     assert run("verify", "--data", data).exit_code == 0
+
+
+def test_one_fault_is_one_line_and_a_number(tmp_path: Path) -> None:
+    """A log that is cut contradicts each index entry after the cut; --all and JSON list them."""
+    with Broker(tmp_path) as broker:
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("t", 1, configs={"index.interval.bytes": 0})]).results()
+        # Nothing fits into a batch beside the first record.
+        with Producer(bootstrap_servers=broker.bootstrap_servers, batch_size=1) as producer:
+            for number in range(40):
+                producer.send("t", b"%d" % number)
+    log = tmp_path / "t-0" / f"{0:020d}.log"
+    with log.open("r+b") as file:
+        file.truncate(0)
+    verified = run("verify", "--data", tmp_path)
+    assert verified.exit_code == 1
+    cause, more, summary = verified.stdout.splitlines()
+    assert "it knows offset 40 of" in cause
+    found = re.fullmatch(r"  (\d+) more may follow from it \((.*)\); see --all", more)
+    assert found is not None
+    assert re.search(r"3\d offset-index", found[2])
+    assert f"1 error, and {found[1]} more that may follow" in summary
+    listed = run("verify", "--data", tmp_path, "--all").stdout.splitlines()
+    assert len([line for line in listed if line.endswith("[offset-index]")]) == 20
+    as_json = run("verify", "--data", tmp_path, "--json").stdout.splitlines()
+    assert len(as_json) == len(listed)
+    planned = run("repair", "--data", tmp_path).stdout.splitlines()
+    (of_index,) = [line for line in planned if ".index" in line]
+    assert of_index.endswith("; and 19 more")
+    files = [line for line in planned if line.startswith("repair: ")]
+    assert f"{len(files)} files would be repaired" in planned[-2]
+    listed = run("repair", "--data", tmp_path, "--all").stdout.splitlines()
+    assert len([line for line in listed if ".index" in line]) == 20
 
 
 def test_repair_refuses_a_directory_in_use(data: Path) -> None:
