@@ -30,6 +30,10 @@ OUTGOING_BYTES_MAX = 3 * CHUNK_BYTES
 """`send` leaves less than that to be sent: more are answers of OpenSSL, as to updates of keys."""
 
 
+HANDSHAKE_FETCH_BYTES = 16 * 1024
+"""Bytes that are received at a time until the handshake is done. The peer may be anybody, and a
+`MemoryBIO` keeps memory for the most bytes that it was given."""
+
 BARREN_BYTES_MAX = 20 * 1024
 """Most encrypted bytes without data after the handshake: a record has 16 KiB and some at most, and
 new keys and session tickets are few. An update of keys has 27 bytes, and takes OpenSSL up to
@@ -225,7 +229,9 @@ class TlsSocket:
     def _fetch(self) -> int | None:
         """Pass the peer's bytes to the SSL object; their number, or None if there are none yet."""
         scratch = _scratch.view
-        if self.is_shaken and not self._has_data:
+        if not self.is_shaken:
+            scratch = scratch[:HANDSHAKE_FETCH_BYTES]
+        elif not self._has_data:
             scratch = scratch[:BARREN_FETCH_BYTES]
         self._has_data = False
         received = self._socket.receive_into(scratch)

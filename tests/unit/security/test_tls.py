@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,12 @@ import pytest
 from tailrace.runtime.files import Buffer
 from tailrace.security.errors import TlsError
 from tailrace.security.listener_config import listener_tls_config
-from tailrace.security.tls import BARREN_BYTES_MAX, CHUNK_BYTES, TlsSocket
+from tailrace.security.tls import (
+    BARREN_BYTES_MAX,
+    CHUNK_BYTES,
+    HANDSHAKE_FETCH_BYTES,
+    TlsSocket,
+)
 from tailrace.security.tls_context import server_context
 from tests.unit.security.key_updates import KeyUpdates
 from tests.unit.security.parties import authority, party
@@ -58,15 +64,20 @@ class Flood:
         """Nothing to close."""
 
 
-@pytest.fixture
-def flood(tmp_path: Path) -> tuple[TlsSocket, Flood, KeyUpdates]:
-    """A server's connection after its handshake, and the keys of its client."""
+def accepted(raw: Flood) -> TlsSocket:
+    """A server's connection before its handshake."""
     faults: list[str] = []
     config = listener_tls_config(party("broker").keystore, faults=faults)
     server, _ = server_context(config.tls, verify_mode=ssl.CERT_NONE, faults=faults)
     assert not faults
+    return TlsSocket(raw, partial(server.wrap_bio, server_side=True))
+
+
+@pytest.fixture
+def flood(tmp_path: Path) -> tuple[TlsSocket, Flood, KeyUpdates]:
+    """A server's connection after its handshake, and the keys of its client."""
     raw = Flood()
-    connection = TlsSocket(raw, partial(server.wrap_bio, server_side=True))
+    connection = accepted(raw)
     client = ssl.create_default_context(cadata=authority().certificate)
     client.keylog_filename = str(tmp_path / "keys")
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -84,6 +95,17 @@ def flood(tmp_path: Path) -> tuple[TlsSocket, Flood, KeyUpdates]:
 
 
 Given = tuple[TlsSocket, Flood, KeyUpdates]
+
+
+def test_a_handshake_is_received_by_little() -> None:
+    """However much a stranger sends, a step of the handshake gets no more than a record."""
+    raw = Flood()
+    raw.due = repeat(bytes(1000))
+    connection = accepted(raw)
+    assert connection.fetch()
+    assert raw.taken_bytes == HANDSHAKE_FETCH_BYTES
+    with pytest.raises(TlsError):
+        connection.shake()
 
 
 def test_some_updates_of_keys_are_answered_and_data_follows(flood: Given) -> None:
