@@ -18,11 +18,35 @@ import pytest
 from benchmarks.macro.brokers import BrokerProcess, serving
 from benchmarks.macro.secured import Secured
 from benchmarks.measure import peak_bytes
+from tailrace import Admin
 from tailrace.client import ClusterReader
+from tailrace.client.admin.quotas import QuotaEntity
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, ApiKey
+from tailrace.protocol.config_resources import ResourceType
 from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import SIZE_BYTES, encode_request
+from tailrace.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from tailrace.protocol.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest
+from tailrace.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tailrace.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from tailrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.fuzz.engine import GROWTH_BYTES_MAX, mutate
@@ -37,14 +61,10 @@ SETTINGS = {
     "connection.failed.authentication.delay.ms": "0",
     "auto.create.topics.enable": "false",
 }
-LEFT_OUT = {
-    # They do what they say: fewer connections, other files, ten thousand partitions.
-    ApiKey.ALTER_CONFIGS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    ApiKey.ALTER_CLIENT_QUOTAS,
-    ApiKey.CREATE_TOPICS,
-    ApiKey.CREATE_PARTITIONS,
-}
+TOPIC = "fuzzed"
+MUTATIONS_PER_S = 5
+"""Quota of partitions that are created and deleted: a single request may make ten thousand, here as
+in Kafka, and who has the right may send it again and again."""
 LOGIN = b"\0alice\0secret"
 
 
@@ -55,11 +75,49 @@ def _request(key: ApiKey, version: int, body: Message) -> bytes:
 def _requests() -> list[bytes]:
     found = []
     for key, api in APIS.items():
-        if key not in LEFT_OUT and key not in BETWEEN_NODES:
+        if key not in BETWEEN_NODES:
             for version in {api.first_version, api.last_version}:
                 message = cast("Message", full_message(api.request, version))
                 found.append(_request(ApiKey(key), version, message))
     return found
+
+
+def _changes() -> list[bytes]:
+    """Requests that change topics, settings and quotas, and are carried out."""
+    topic = CreatableTopic(name="new", num_partitions=-1, replication_factor=-1)
+    more = CreatePartitionsTopic(name=TOPIC, count=3, assignments=None)
+    entry = EntryData(
+        entity=(EntityData(entity_type="client-id", entity_name="other"),),
+        ops=(OpData(key="producer_byte_rate", value=1e6, remove=False),),
+    )
+    settings = [
+        (ResourceType.TOPIC, TOPIC, "retention.ms"),
+        (ResourceType.BROKER, "1", "log.retention.ms"),
+    ]
+    bodies: list[tuple[ApiKey, Message]] = [
+        (ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=(topic,))),
+        (
+            ApiKey.CREATE_PARTITIONS,
+            CreatePartitionsRequest(topics=(more,), timeout_ms=1000, validate_only=True),
+        ),
+        (ApiKey.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest(entries=(entry,))),
+    ]
+    for kind, name, setting in settings:
+        given = AlterableConfig(name=setting, value="1000000")
+        whole = AlterConfigsResource(resource_type=kind, resource_name=name, configs=(given,))
+        one = IncrementalAlterableConfig(name=setting, config_operation=0, value="1000000")
+        added = IncrementalAlterConfigsResource(
+            resource_type=kind, resource_name=name, configs=(one,)
+        )
+        bodies += [
+            (ApiKey.ALTER_CONFIGS, AlterConfigsRequest(resources=(whole,))),
+            (ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources=(added,))),
+        ]
+    return [
+        _request(key, version, body)
+        for key, body in bodies
+        for version in {APIS[key].first_version, APIS[key].last_version}
+    ]
 
 
 def _shake(mechanism: str) -> bytes:
@@ -71,6 +129,7 @@ def _token(token: bytes) -> bytes:
 
 
 REQUESTS = _requests()
+CHANGES = _changes()
 BEFORE = [
     _shake("PLAIN"),
     _shake("SCRAM-SHA-256"),
@@ -118,6 +177,7 @@ def _encrypted(port: int) -> socket.socket:
 
 PHASES: dict[str, tuple[Opened, list[bytes]]] = {
     "in plain text": (lambda at: _plain(at.plaintext), REQUESTS),
+    "changes of topics, settings and quotas": (lambda at: _plain(at.plaintext), CHANGES),
     "in place of a handshake": (lambda at: _plain(at.ssl), [_hello()]),
     "encrypted": (lambda at: _encrypted(at.ssl), REQUESTS),
     "before a login": (lambda at: _plain(at.sasl_plaintext), [*BEFORE, *REQUESTS]),
@@ -146,6 +206,10 @@ def test_mutated_bytes_on_a_socket_leave_a_broker_that_works(
     secured = Secured.make(tmp_path)
     settings = {**secured.settings, **SETTINGS, "listeners": secured.listeners}
     with serving(tmp_path / "data", settings=settings) as broker:
+        broker.create_topic(TOPIC, partition_count=2)
+        with Admin(bootstrap_servers=str(broker.address)) as admin:
+            rate = {"controller_mutation_rate": MUTATIONS_PER_S}
+            admin.alter_client_quotas({QuotaEntity.of(user=None): rate})
         before = peak_bytes(broker.process_id)
         _fuzz(secured, phase, count=pytestconfig.getoption("--fuzz-inputs"))
         _require_sound(broker)
