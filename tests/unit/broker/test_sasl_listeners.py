@@ -31,7 +31,7 @@ from tailrace.protocol.messages.sasl_authenticate import (
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tailrace.security.scram import salted_password
 from tailrace.server.dispatch import Dispatch
-from tailrace.testing import Outside, Peer
+from tailrace.testing import Outside, Peer, Watchdog
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
 from tests.unit.broker.tls_peers import encrypted, showing
 from tests.unit.security.parties import authority, party
@@ -451,6 +451,42 @@ async def test_a_login_that_is_left_ends_in_time(outside: Outside) -> None:
         assert await silent.is_closed()
         assert await slow.is_closed()
         assert (await metadata(client)).brokers
+
+
+async def test_tokens_without_an_end_hold_up_no_login(outside: Outside) -> None:
+    """Their memory is that of the pool, no callback is long, and others log in at once."""
+    pool_bytes, size = 8 * 1024 * 1024, 524_288
+    limits = {
+        "queued_max_request_bytes": str(pool_bytes),
+        "socket_request_max_bytes": str(pool_bytes // 2),
+        "message_max_bytes": str(pool_bytes // 2),
+    }
+    async with serving(outside, **limits) as (broker, _):
+        await log_in(connect(outside, broker))
+        token = memoryview(size.to_bytes(4, "big") + bytes(size - 1))
+
+        async def begin() -> int:
+            peer, sent = connect(outside, broker), 0
+            await shake_hands(peer)
+            with suppress(OSError):
+                while sent < len(token):
+                    sent += peer.socket.send([token[sent:]]) or 0
+                    await outside.pass_time(0.05)
+            return sent
+
+        claimed = []
+        with Watchdog(outside) as watchdog:
+            beginnings = [asyncio.ensure_future(begin()) for _ in range(60)]
+            for _ in range(10):
+                await outside.pass_time(1)
+                claimed.append(broker.statistics().server.claimed_bytes)
+                begun = outside.clock.monotonic_s()
+                assert (await log_in(connect(outside, broker))).error_code == ErrorCode.NONE
+                assert outside.clock.monotonic_s() - begun < 0.01
+        assert watchdog.findings == []
+        assert pool_bytes // 2 < max(claimed) <= pool_bytes
+        # Those that waited for memory got it from others that had sent all they would.
+        assert [each.done() and each.result() for each in beginnings] == [len(token)] * 60
 
 
 def test_a_flood_of_logins_is_counted(outside: Outside, caplog: pytest.LogCaptureFixture) -> None:
