@@ -170,6 +170,17 @@ def later_epoch(quorum: Quorum, request: FetchRequest) -> int | None:
     return known if has_all and is_sound else None
 
 
+def differing(quorum: Quorum, request: FetchRequest) -> FetchPartition | None:
+    """The end of an observer's log that has records which this log has not; None: it has none."""
+    asked, error = _checked(quorum, request)
+    if asked is None or error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_LEADER_EPOCH):
+        return None
+    log = quorum.log
+    if snapshot_for(log, asked.fetch_offset, asked.last_fetched_epoch) is not None:
+        return None
+    return asked if _diverging(log, asked) is not None else None
+
+
 def fetch_answer(quorum: Quorum, request: FetchRequest) -> FetchResponse:
     """The answer to a Fetch of the metadata log."""
     asked, error = _checked(quorum, request)

@@ -8,6 +8,7 @@ Not here: what an answer says (`log_answers`).
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -15,6 +16,7 @@ from typing import Final
 from tailrace.broker.controller.log_answers import (
     Quorum,
     SeenObserver,
+    differing,
     fetch_answer,
     is_due,
     later_epoch,
@@ -28,6 +30,8 @@ from tailrace.protocol.messages.describe_quorum import DescribeQuorumRequest
 from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
 from tailrace.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from tailrace.runtime.system import Runtime
+
+logger = logging.getLogger(__name__)
 
 SNAPSHOT_BYTES_MAX: Final = 8 * 1024 * 1024
 """Most bytes of a snapshot in one answer, whatever the observer asks for: it is held in memory."""
@@ -62,6 +66,8 @@ class Observers:
         self._lead_above = lead_above
         self._wait_ms_max = wait_ms_max
         self._seen: dict[int, SeenObserver] = {}
+        self._differing: set[int] = set()
+        """Observers whose other log was reported."""
 
     def __len__(self) -> int:
         """The number of those that are remembered."""
@@ -71,6 +77,7 @@ class Observers:
         """Answer a Fetch of the log, now or when it is due."""
         quorum = self._quorum()
         self._note(request)
+        self._say_if_differing(quorum, request)
         known = later_epoch(quorum, request)
         if known is not None:
             return self._fetch_in_later_epoch(known, request)
@@ -114,6 +121,22 @@ class Observers:
         except TimeoutError:
             pass
         return fetch_answer(self._quorum(), request)
+
+    def _say_if_differing(self, quorum: Quorum, request: FetchRequest) -> None:
+        observer = request.replica_state.replica_id
+        if observer in self._differing or len(self._differing) >= OBSERVERS_MAX:
+            return
+        asked = differing(quorum, request)
+        if asked is None:
+            return
+        self._differing.add(observer)
+        # Not an end of this node: the observer may be the one that has followed an older copy.
+        logger.warning(
+            "observer_differs observer=%d its_end=%d its_epoch=%d log_end=%d meaning=%s next=%s",
+            observer, asked.fetch_offset, asked.last_fetched_epoch, quorum.log.end_offset,
+            "if several say so, the log of this controller was restored from an older copy",
+            "then stop it, and put the log of one of them in its place",
+        )  # fmt: skip
 
     def _note(self, request: FetchRequest) -> None:
         observer = max(request.replica_id, request.replica_state.replica_id)

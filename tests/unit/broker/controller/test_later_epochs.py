@@ -134,7 +134,9 @@ async def test_the_epoch_of_a_node_of_both_roles_rises(outside: Outside) -> None
         assert known < node.epoch == found.epoch
 
 
-async def test_a_log_that_is_put_back_is_followed_at_once(outside: Outside) -> None:
+async def test_a_log_that_is_put_back_is_followed_at_once(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
     """An older copy may have begun any number of epochs meanwhile, and one start is enough."""
     async with own_cluster(outside, 1, 2) as cluster:
         older = cluster.disks[CONTROLLER].crash(keep_unsynced=True)
@@ -145,12 +147,16 @@ async def test_a_log_that_is_put_back_is_followed_at_once(outside: Outside) -> N
         for _ in range(5):
             await cluster.start_controller()
             cluster.kill_controller()
+        caplog.clear()
         await cluster.start_controller()
         seen = cluster.node.epoch
         # They have more, and end. What they know of the epoch is on their disks.
         for each in cluster.brokers.values():
             await asyncio.wait_for(each.failed.wait(), 60)
             assert "restored from an older copy" in (each.end_reason or "")
+        # The controller says so once for each of them.
+        for broker_id in (1, 2):
+            assert caplog.text.count(f"observer_differs observer={broker_id} ") == 1
         cluster.kill_controller()
         for broker_id in (1, 2):
             cluster.kill(broker_id)
