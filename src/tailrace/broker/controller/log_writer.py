@@ -165,8 +165,8 @@ class LogWriter:
         change = NOTHING_CHANGED
         for each in group:
             change = change.with_later(each.change)
-        self.on_written(self.image, change, self.watermark)
         self._wake()
+        self.on_written(self.image, change, self.watermark)
 
     async def _tidy_if_due(self) -> None:
         if not self._has_snapshot and not self._log.is_tidying_due():

@@ -477,8 +477,9 @@ class ControllerNode:
             self._writer.put(batch, end_offset=state.next_offset, image=state.image, change=change)
 
     def _written(self, image: MetadataImage, change: ImageChange, end_offset: int) -> None:
-        # Not when it is decided: a device that fails now takes the decision back.
-        log_changes(self._logged, image, change)
+        # Not when it is decided: a device that fails now takes the decision back. And not now:
+        # observers wait, and there are lines about ten thousand leaders.
+        asyncio.get_running_loop().call_soon(log_changes, self._logged, image, change)
         self._logged = image
         for callback in self.on_written:
             callback(image, change, end_offset)

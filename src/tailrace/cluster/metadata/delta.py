@@ -15,7 +15,6 @@ any more; the image that it began with is as before.
 
 import uuid
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tailrace.cluster.metadata.features import KRAFT_VERSION
@@ -66,12 +65,6 @@ Replay = TypeVar("Replay", bound=Callable[[Any, Any], None])
 
 TOPIC_RESOURCE: Final = 2
 NO_LEADER_CHANGE: Final = -2
-_NONE_IF_EMPTY: Final = ("eligible_leader_replicas", "last_known_elr")
-"""Tagged fields of a partition, which are None where they hold nothing: so records have them."""
-_KEPT_IF_NULL: Final = (
-    "isr", "replicas", "removing_replicas", "adding_replicas", "directories", *_NONE_IF_EMPTY,
-)  # fmt: skip
-_values_of: Final = attrgetter(*_KEPT_IF_NULL)
 MIGRATING: Final = uuid.UUID(int=0)
 """Log directory of a replica that was placed before directories had ids (KIP-858)."""
 
@@ -391,19 +384,35 @@ def changed_partition(
     before: "PartitionRecord", record: "PartitionChangeRecord"
 ) -> "PartitionRecord":
     """A partition after a PartitionChangeRecord."""
+    # Field by field: a death of a broker changes ten thousand, and `replace` takes twice as long.
     # Null fields keep their value; a leader that is set begins a new leader epoch.
-    given = zip(_KEPT_IF_NULL, _values_of(record), strict=True)
-    changes: dict[str, Any] = {name: value for name, value in given if value is not None}
-    changes["partition_epoch"] = before.partition_epoch + 1
-    for name in _NONE_IF_EMPTY:
-        if name in changes:
-            changes[name] = changes[name] or None
-    if record.leader != NO_LEADER_CHANGE:
-        changes["leader"] = record.leader
-        changes["leader_epoch"] = before.leader_epoch + 1
-    if record.leader_recovery_state >= 0:
-        changes["leader_recovery_state"] = record.leader_recovery_state
-    return _with_directories(replace(before, **changes))
+    is_led, recovery = record.leader != NO_LEADER_CHANGE, record.leader_recovery_state
+    eligible, last_known = record.eligible_leader_replicas, record.last_known_elr
+    return _with_directories(
+        type(before)(
+            partition_id=before.partition_id,
+            topic_id=before.topic_id,
+            replicas=before.replicas if record.replicas is None else record.replicas,
+            isr=before.isr if record.isr is None else record.isr,
+            removing_replicas=before.removing_replicas
+            if record.removing_replicas is None
+            else record.removing_replicas,
+            adding_replicas=before.adding_replicas
+            if record.adding_replicas is None
+            else record.adding_replicas,
+            leader=record.leader if is_led else before.leader,
+            leader_recovery_state=recovery if recovery >= 0 else before.leader_recovery_state,
+            leader_epoch=before.leader_epoch + is_led,
+            partition_epoch=before.partition_epoch + 1,
+            directories=before.directories if record.directories is None else record.directories,
+            # None where they hold nothing: so records have them.
+            eligible_leader_replicas=(
+                before.eligible_leader_replicas if eligible is None else eligible
+            )
+            or None,
+            last_known_elr=(before.last_known_elr if last_known is None else last_known) or None,
+        )
+    )
 
 
 def _with_directories(record: "PartitionRecord") -> "PartitionRecord":
