@@ -1,7 +1,9 @@
 """`AsyncProducer`: sends records from an event loop, without a thread.
 
     async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
-        metadata = await producer.send("flights", b"JFK")
+        metadata = await producer.send("flights", b"JFK")          # its offset: one request
+        for value in values:
+            await producer.send("flights", value).batched()        # many go into one request
 
 A record that cannot get into a batch yet, because memory or metadata is missing, waits in a queue
 (`queued_records`). So `send` never blocks the loop, and the order is kept.
@@ -40,8 +42,11 @@ class AsyncProducer(AwaitingFace, TransactionCalls):
     """Sends records to a Kafka cluster from the event loop on which it is created.
 
     The same as `Producer`, except that `flush()`, `close()` and a receipt are awaited. `send`
-    always returns a receipt at once. While there is no memory, or the topic's metadata is missing,
-    the record waits in a queue, for `max.block.ms` at most, and then fails.
+    always returns a receipt at once. `await producer.send(...)` waits for the broker's answer, so a
+    loop of them sends one record in each request; `await producer.send(...).batched()` waits only
+    until the record is in a batch, as `await` of aiokafka's `send` does. While there is no memory,
+    or the topic's metadata is missing, the record waits in a queue, for `max.block.ms` at most, and
+    then fails.
 
     `await producer.send(...)` waits while the buffer is full, as a thread does in `Producer.send`;
     any number of tasks may wait so. If that await is cancelled, a record that is still queued is

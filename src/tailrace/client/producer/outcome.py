@@ -8,10 +8,13 @@ Invariant: `is_done` is set last, so a thread that reads it as True sees the com
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tailrace.client.user_code import call_each, call_user_code
 from tailrace.model import NO_TIMESTAMP, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 
 class RecordMetadata(NamedTuple):
@@ -45,6 +48,11 @@ class Waiting(Protocol):
 
     def awaiting(self, outcome: "DeliveryOutcome") -> Generator[object, None, None]:
         """Suspend the task until the outcome is there."""
+        ...
+
+    # Not typed as a `Receipt`, whose module is above this one.
+    def batched(self, receipt: Any) -> "Coroutine[Any, Any, Any]":  # noqa: ANN401
+        """Suspend the task until the record is in a batch; see `Receipt.batched`."""
         ...
 
 

@@ -11,11 +11,11 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import inf
-from typing import Self
+from typing import Any, Self
 
 from tailrace.client.drive.locks import is_owned
 from tailrace.client.drive.operation import BlockingFace
@@ -37,6 +37,7 @@ from tailrace.client.producer.plugins import (
     ProducerRecord,
     Serializer,
 )
+from tailrace.client.producer.receipts import Receipt
 from tailrace.client.producer.transaction_calls import TransactionCalls
 from tailrace.client.producer.waits import memory_granted, topic_known
 from tailrace.errors import TailraceError
@@ -93,6 +94,13 @@ class ThreadWaiting:
                 "a receipt of Producer cannot be awaited: call result(), or use AsyncProducer"
             )
         yield from ()
+
+    def batched(self, receipt: Receipt) -> Coroutine[Any, Any, Receipt]:  # noqa: ARG002
+        """Always raise TypeError: `send` has waited until the record was in a batch."""
+        raise TypeError(
+            "send of Producer returns when the record is in a batch: leave batched() out, or use "
+            "AsyncProducer"
+        )
 
 
 log = logging.getLogger(__name__)

@@ -32,6 +32,7 @@ from tailrace.client.producer.outcome import (
 )
 from tailrace.client.producer.partitioners import NO_PARTITION
 from tailrace.client.producer.plugins import ProducerRecord
+from tailrace.client.producer.receipts import Receipt
 from tailrace.client.producer.waits import memory_granted, topic_known, why_no_memory, why_no_topic
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
@@ -51,6 +52,7 @@ class QueuedRecord(DeliveryOutcome):
 
     __slots__ = (
         "await_changed",
+        "batch_watchers",
         "deadline",
         "index",
         "is_counted",
@@ -83,6 +85,8 @@ class QueuedRecord(DeliveryOutcome):
         self.request: int | None = None
         """The request for metadata whose answer says whether that partition has been added; one
         answer is enough for all records that were queued before it."""
+        self.batch_watchers: list[Callable[[], None]] = []
+        """Called when it gets into a batch, or fails before; they only wake a waiter."""
         self.await_changed = await_changed
         """Called when a task begins to await it, and when the last one stops before it is sent."""
         self.deadline = deadline
@@ -100,8 +104,31 @@ class QueuedRecord(DeliveryOutcome):
     def remove_watcher(self, wake: Callable[[], None]) -> None:
         """Note that a task awaits it no more; without any, it leaves the queue."""
         super().remove_watcher(wake)
-        if self.prepared is not None and not self.watchers:
+        if self.prepared is not None and not self.is_awaited:
             self.await_changed(self)
+
+    def add_batch_watcher(self, wake: Callable[[], None]) -> None:
+        """Note that a task waits until it is in a batch."""
+        self.batch_watchers.append(wake)
+        self.await_changed(self)
+
+    def remove_batch_watcher(self, wake: Callable[[], None]) -> None:
+        """Note that a task waits no more; without any, the record leaves the queue."""
+        self.batch_watchers.remove(wake)
+        if not self.is_awaited:
+            self.await_changed(self)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a task waits for its outcome, or until it is in a batch."""
+        return bool(self.watchers or self.batch_watchers)
+
+    def leave_queue(self) -> None:
+        """Forget the record, which is in a batch or has failed, and wake who waits for that."""
+        self.prepared = None
+        watchers, self.batch_watchers = self.batch_watchers, []
+        for wake in watchers:
+            wake()
 
     def metadata_of(self, index: int) -> RecordMetadata:
         if self.joined is None:
@@ -146,6 +173,32 @@ class LoopWaiting:
             if not outcome.is_done:
                 with self.engine.lock:
                     outcome.remove_watcher(wake)
+
+    async def batched(self, receipt: Receipt) -> Receipt:
+        """Wait until the record is in a batch; see `Receipt.batched`."""
+        outcome = receipt._outcome
+        if isinstance(outcome, QueuedRecord) and outcome.prepared is not None:
+            await self._out_of_queue(outcome)
+        elif not receipt._index:
+            # Once for each batch: a loop that never waits would keep all other tasks from running,
+            # and answers from being read.
+            await asyncio.sleep(0)
+        if outcome.is_done:
+            outcome.result_of(receipt._index)
+        return receipt
+
+    async def _out_of_queue(self, queued: QueuedRecord) -> None:
+        future = self._driver.loop.create_future()
+        wake = partial(_wake, future)
+        with self.engine.lock:
+            queued.add_batch_watcher(wake)
+        self._driver.wake()
+        try:
+            await future
+        finally:
+            if queued.prepared is not None:
+                with self.engine.lock:
+                    queued.remove_batch_watcher(wake)
 
 
 def _wake(future: asyncio.Future[None]) -> None:
@@ -285,12 +338,12 @@ class RecordQueues:
         if queued is None or self._excess.get(sender) is not queued:
             return
         del self._excess[sender]
-        if queued.prepared is not None and not queued.watchers:
+        if queued.prepared is not None and not queued.is_awaited:
             why = self._why_queued(queued, queued.prepared.record)
             error = BufferExhaustedError(
                 f"queued records that nobody awaits take {self._unawaited_bytes} bytes, and "
                 f"buffer.memory allows {self._engine.config.buffer_memory}; {why}. Await each "
-                "send, or use send_many()"
+                "send(...).batched(), or use send_many()"
             )
             self._end_queued(queued, error)
 
@@ -311,7 +364,7 @@ class RecordQueues:
             self._engine.flush_batch(queued.joined)
             return
         self._discount(queued)
-        if not queued.watchers:
+        if not queued.is_awaited:
             error = SendCancelledError(
                 "not sent: the record was queued, and the await of its receipt was cancelled"
             )
@@ -422,8 +475,8 @@ class RecordQueues:
     def _enter_batch(self, queued: QueuedRecord, outcome: BatchOutcome, index: int) -> None:
         """Note that the record is in a batch now and shares its outcome."""
         self._discount(queued)
-        queued.prepared = None
         queued.joined, queued.index, queued.partition = outcome, index, outcome.partition
+        queued.leave_queue()
         outcome.is_forgotten |= queued.is_forgotten
         # The caller's receipt refers to `queued`, so that ends with its batch.
         outcome.add_watcher(lambda: self._finish(queued))
@@ -437,8 +490,8 @@ class RecordQueues:
         if queued.prepared is None:
             return
         self._discount(queued)
-        queued.prepared = None
         queued.failure = error
+        queued.leave_queue()
         self._engine.note_refused(queued.partition.topic, error)
         if queued.is_forgotten:
             log.warning("record_failed topic=%s reason=%s", queued.partition.topic, error)

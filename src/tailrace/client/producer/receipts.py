@@ -7,11 +7,14 @@ Invariant: a receipt gets its outcome exactly once, at the latest when the produ
 """
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cython
 
 from tailrace.client.producer.outcome import DeliveryCallback, DeliveryOutcome, RecordMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 
 class Receipt:
@@ -19,6 +22,9 @@ class Receipt:
 
     `result()` waits and returns a `RecordMetadata`, or raises the record's error. Awaiting the
     receipt of an `AsyncProducer` does the same. The record is sent even if its receipt is dropped.
+
+    To await one record after the other costs a request to the broker for each. For many records
+    await `batched()`, which returns as soon as the record is in a batch, and `flush` at the end.
     """
 
     if not cython.compiled:
@@ -42,6 +48,23 @@ class Receipt:
         if not self._outcome.is_done and not self._outcome.waiting.wait(self._outcome, timeout):
             raise TimeoutError(f"no outcome within {timeout} s; the record is still on its way")
         return self._outcome.result_of(self._index)
+
+    def batched(self) -> "Coroutine[Any, Any, Receipt]":
+        """Wait until the record of an `AsyncProducer` is in a batch; returns the receipt.
+
+            for value in values:
+                await producer.send("flights", value).batched()
+            await producer.flush()
+
+        One request has many records then, and their number is not limited: while the buffer is
+        full, this waits for room. It is `await producer.send(...)` of aiokafka. Other tasks run
+        at least once for each batch. `Producer.send` waits by itself.
+
+        Raises:
+            ProducerError: the record is in no batch, or has failed already; the class says why.
+            TypeError: the receipt is one of a `Producer`.
+        """
+        return self._outcome.waiting.batched(self)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Wait as `result` does, and return the record's error, or None."""
