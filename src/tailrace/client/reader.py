@@ -35,6 +35,7 @@ from tailrace.client.nodes import Backoff, Node, NodesStatistics, RequestOutcome
 from tailrace.client.nodes.versions import VERSION_LIMITS
 from tailrace.client.retries import ATTEMPTS_MAX, retry
 from tailrace.client.routes import ANY, Routes, Target, leader
+from tailrace.client.short_repr import short_repr
 from tailrace.errors import TailraceError
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -104,6 +105,8 @@ class TopicDescription:
     """None from a broker that does not tell, or to a client that asks in an older version."""
     authorized_operations: frozenset[int] | None = None
     """Operations that the client may do, by the numbers of `AclOperation`; None if nobody asked."""
+
+    __repr__ = short_repr
 
 
 class ClusterReader:

@@ -1,6 +1,7 @@
 """The clients for threads and those for event loops have the same calls."""
 
 import inspect
+import pydoc
 
 import pytest
 
@@ -44,3 +45,16 @@ def test_a_call_that_waits_is_a_method_with_types_and_documentation() -> None:
     assert inspect.iscoroutinefunction(AsyncProducer.flush)
     assert not inspect.iscoroutinefunction(Producer.flush)
     assert Producer.flush.__qualname__ == f"{ProducerCalls.__name__}.flush"
+
+
+def test_calls_of_the_admin_client_are_shown_as_they_are_called() -> None:
+    """`help()` shows `self`, the arguments and the result; no tool finds the generator inside."""
+    for name in calls_of(Admin).keys() - {"close", "statistics", "within"}:
+        blocking, awaiting = getattr(Admin, name), getattr(AsyncAdmin, name)
+        signature = inspect.signature(blocking)
+        assert next(iter(signature.parameters)) == "self", name
+        assert "Generator" not in str(signature), name
+        assert not inspect.isgeneratorfunction(inspect.unwrap(blocking)), name
+        assert inspect.signature(awaiting) == signature
+        assert inspect.iscoroutinefunction(awaiting), name
+    assert "\ncreate_topics(self, topics: " in pydoc.plain(pydoc.render_doc(Admin.create_topics))

@@ -23,6 +23,7 @@ from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import IncompleteAnswerError, UnsupportedBrokerError
 from tailrace.client.routes import ANY, CONTROLLER
+from tailrace.client.short_repr import short_repr
 from tailrace.errors import RetriableError, TailraceError
 from tailrace.model import METADATA_TOPIC
 from tailrace.protocol.messages.add_raft_voter import (
@@ -88,6 +89,8 @@ class ClusterDescription:
     """Ordered by number."""
     authorized_operations: frozenset[AclOperation] | None
     """Operations that the client may do with the cluster; None if nobody asked."""
+
+    __repr__ = short_repr
 
 
 # 0 is Kafka's UNKNOWN, and no broker accepts it.

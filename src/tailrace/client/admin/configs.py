@@ -17,6 +17,7 @@ from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
 from tailrace.client.routes import ANY, Target, broker
+from tailrace.client.short_repr import short_repr
 from tailrace.config import settings_texts
 from tailrace.config.sources import dotted_name
 from tailrace.errors import kind_of
@@ -89,6 +90,8 @@ class ConfigEntry:
     # KIP-569: brokers before Kafka 2.6 send neither this nor the type.
     documentation: str | None = None
     """The broker's description of it."""
+
+    __repr__ = short_repr
 
     @property
     def is_own(self) -> bool:

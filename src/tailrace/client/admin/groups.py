@@ -20,6 +20,7 @@ from tailrace.client.config import BrokerAddress
 from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import RemoteFatalError, UnsupportedBrokerError
 from tailrace.client.routes import broker, group_coordinator
+from tailrace.client.short_repr import short_repr
 from tailrace.errors import FatalError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.codec import decode
@@ -96,6 +97,8 @@ class GroupMember:
     member_epoch: int | None = None
     """Its epoch; None in a classic group."""
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
@@ -115,6 +118,8 @@ class GroupDescription:
     """The kind of members: `consumer` for consumers, empty if there are only offsets."""
     authorized_operations: frozenset[AclOperation] | None = None
     """Operations that the client may do with it; None if nobody asked."""
+
+    __repr__ = short_repr
 
 
 def list_groups(

@@ -8,13 +8,17 @@ Invariant: it has each item that was asked about, in the order of the call, and 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from itertools import islice
+from typing import Final, TypeVar
 
 from tailrace.client.errors import IncompleteAnswerError, ItemErrors
 from tailrace.errors import TailraceError
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+SHOWN_MAX: Final = 20
+"""Most items in the text of outcomes."""
 
 
 class Outcomes(Mapping[K, V | TailraceError]):
@@ -35,7 +39,10 @@ class Outcomes(Mapping[K, V | TailraceError]):
         return len(self._outcomes)
 
     def __repr__(self) -> str:
-        return f"Outcomes({self._outcomes!r})"
+        shown = [f"{item!r}: {each!r}" for item, each in islice(self._outcomes.items(), SHOWN_MAX)]
+        if len(self) > SHOWN_MAX:
+            shown.append(f"and {len(self) - SHOWN_MAX} more, {len(self.errors)} errors in all")
+        return f"Outcomes({{{', '.join(shown)}}})"
 
     @property
     def errors(self) -> dict[K, TailraceError]:

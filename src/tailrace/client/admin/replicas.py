@@ -27,6 +27,7 @@ from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import error_for
 from tailrace.client.routes import CONTROLLER, broker
+from tailrace.client.short_repr import short_repr
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -126,6 +127,8 @@ class LogDirectory:
     """Free bytes of its volume; likewise."""
     is_cordoned: bool = False
     """Whether no new logs are put into it."""
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

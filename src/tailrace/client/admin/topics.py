@@ -30,6 +30,7 @@ from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import IncompleteAnswerError, UnsupportedBrokerError, error_for
 from tailrace.client.reader import TopicDescription, describe_topic
 from tailrace.client.routes import ANY, CONTROLLER, leader
+from tailrace.client.short_repr import short_repr
 from tailrace.config import settings_texts
 from tailrace.errors import TailraceError, kind_of
 from tailrace.model import TopicPartition
@@ -109,6 +110,8 @@ class CreatedTopic:
     """Likewise."""
     configs: Mapping[str, ConfigEntry] | None
     """Its settings by name; None if the client may not see them."""
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from tailrace.client.drive.steps import Steps
 from tailrace.client.nodes.versions import BEFORE_KIP_890
 from tailrace.client.prepared_transaction import PreparedTransaction
 from tailrace.client.routes import Target, broker, leader, transaction_coordinator
+from tailrace.client.short_repr import short_repr
 from tailrace.errors import FatalError, TailraceError
 from tailrace.model import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -106,6 +107,8 @@ class TransactionDescription:
     """The partitions of the open transaction, in order."""
     coordinator: BrokerAddress
     """The broker that keeps it."""
+
+    __repr__ = short_repr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

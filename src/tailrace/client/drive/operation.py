@@ -85,7 +85,14 @@ class Operation(Generic[C, P, T]):
         signature = inspect.signature(steps)
         *_, result = get_args(signature.return_annotation) or (inspect.Signature.empty,)
         result = None if result is type(None) else result
-        made.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
+        # The first parameter may be that of an operation without I/O, which callers do not see.
+        first, *others = signature.parameters.values()
+        own = first.replace(name="self", annotation=inspect.Parameter.empty)
+        made.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[own, *others], return_annotation=result
+        )
+        # Tools that follow it would show the generator.
+        del made.__wrapped__  # type: ignore[attr-defined]
         return made
 
 
