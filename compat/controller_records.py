@@ -70,7 +70,7 @@ from tailrace.reading.view import open_view
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage.checkpoints import format_topic_id
 from tailrace.values import replace
-from tests.properties.test_controller import TOPICS, Course, Watched
+from tests.properties.test_controller import BROKERS, TOPICS, Course, Watched
 from tests.unit.cluster.control.controlled import (
     CAUGHT_UP,
     assigned,
@@ -96,10 +96,10 @@ _SILENT: Mapping[str, str] = {
     # A snapshot after each record that comes.
     "metadata.log.max.record.bytes.between.snapshots": "1",
 }
-COURSES = 1
+COURSES = 3
 STEPS = 300
 SECONDS_MAX = 90
-SHELL_RUNS_MAX = 5
+SHELL_RUNS_MAX = 20
 _OWN = frozenset({
     # Around the first records, where they are several batches. Ours are one.
     "BeginTransactionRecord", "EndTransactionRecord",
@@ -113,6 +113,8 @@ _FEATURES = features(kraft_version=(0, 1))
 """Features of a broker that knows all: the log names the voters."""
 _UNEQUAL = re.compile(rf"^\[|^ +offset |ControllerRegistration|^ +{CONTROLLER}:")
 """Lines of the shell with what it logs, the end of the log, and the controller itself."""
+_UNCLEAN = 1
+"""Kind of an election in a request (KIP-460)."""
 _SHELL = "org.apache.kafka.shell.MetadataShell"
 
 
@@ -728,9 +730,32 @@ class _Course(Course):
 
 
 def _course(cluster: Remote, seed: int) -> None:
-    """Random requests about the same three topics, which are made again."""
-    _delete(cluster, *(each for each in TOPICS if cluster.state.image.topic(each) is not None))
-    _serve(cluster)
+    """Random requests about the same three topics, which are made again.
+
+    Each partition has a replica in sync when they go. Of one that has none Kafka's controller keeps
+    the directories for ever (`replay` of a RemoveTopicRecord), and resigns when one of these fails.
+    """
+    brokers = cluster.state.image.brokers
+    _come_back(cluster, *(each for each in BROKERS if each not in brokers))
+    known = [each for each in map(cluster.state.image.topic, TOPICS) if each is not None]
+    for topic in known:
+        lost = [each.partition_id for each in topic.partitions.values() if not each.isr]
+        cluster.elect(_UNCLEAN, *lost, name=topic.name)
+    _delete(cluster, *(each.name for each in known))
+    # Who wants to stop stays in its controlled shutdown until it registers again.
+    brokers = cluster.state.image.brokers
+    _come_back(cluster, *(each for each in brokers if brokers[each].in_controlled_shutdown))
     course = _Course(seed, cluster)
     for _ in range(STEPS):
         course.step()
+
+
+def _come_back(cluster: Remote, *broker_ids: int) -> None:
+    """Register these brokers again, and have all brokers serve."""
+    for each in broker_ids:
+        # Without that the session lasts, which is long here.
+        if each in cluster.state.image.brokers:
+            request = UnregisterBrokerRequest(broker_id=each)
+            cluster.do(ApiKey.UNREGISTER_BROKER, request)
+        cluster.register(each, log_dirs=(directory(each), directory(each, 1)))
+    _serve(cluster)
