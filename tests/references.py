@@ -108,8 +108,18 @@ def configuration() -> str:
         "broker was started with. They are kept with the cluster's state. DescribeConfigs shows "
         "where each value is from; all other settings are read only there.\n\n"
         + "".join(f"- `{name}`\n" for name in sorted(CHANGEABLE - _TOPIC_DEFAULTS))
-        + "- `listener.name.<name>.max.connections`\n"
+        + "- `listener.name.<name>.` before any setting of listeners\n"
         "- all defaults for topics, below\n\n"
+        "`listeners` and `listener.security.protocol.map` of one broker add and remove listeners, "
+        "with their own settings in the same request or in one before. The rules are those of "
+        "Kafka 4.3: `advertised.listeners` changes by a restart only, so a listener can be removed "
+        "if that setting is given and does not name it; its connections end. A listener that is "
+        "open keeps its address, its protocol and its settings, but for the limits of its "
+        "connections, `ssl.keystore.*`, `ssl.truststore.*` and `ssl.key.password`: another value "
+        "of its own is refused, and settings `ssl.*` and `sasl.*` without a prefix count for "
+        "listeners that are added. Unlike in Kafka a port that is taken is refused, and a new "
+        "listener that is advertised is known to the cluster at once, not from the next start "
+        "on.\n\n"
         "Kafka changes some more, which are refused here as those that it does not change: "
         + "; ".join(f"`{name}`, because {why}" for name, why in FIXED.items())
         + "; and those that have no effect here, such as `num.io.threads`.\n"
@@ -135,9 +145,8 @@ def configuration() -> str:
         + describe_settings(TOPIC_DEFAULT_SETTINGS)
         + "\n## Settings of Apache Kafka without effect\n\nA `server.properties` may have them: "
         "the broker starts, and one line of its log has their names. So it is with "
-        "`listener.name.<name>.` before any name of this page, but for `max.connections`. Names "
-        "that neither Kafka nor this page has are refused, and so are values such as "
-        "`${file:/run/secrets:password}` with `config.providers=file`.\n\n"
+        "`listener.name.<name>.` before a name of this page that single listeners do not have. "
+        "Names that neither Kafka nor this page has are refused.\n\n"
         + describe_foreign_settings()
         + '\n## Producer\n\nGiven as `Producer({"linger.ms": 20})` or `Producer(linger_ms=20)`, or '
         "both: names with dots and with underscores may be mixed, and a setting that is given "

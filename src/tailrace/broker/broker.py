@@ -11,14 +11,15 @@ fail   a log directory fails -> its partitions are offline; if it has the cluste
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tailrace.broker.changing import (
-    changeable_settings,
     changed_config,
+    check_listeners,
+    is_changeable,
     is_of_one_broker,
     usable_changes,
 )
@@ -34,7 +35,7 @@ from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
 from tailrace.cluster.records import Endpoint
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import ConfigError, ListenError, MissingExtraError, TailraceError
 from tailrace.handlers.fetch_sessions import FetchSessions, FetchSessionsStatistics
 from tailrace.handlers.services import BrokerSettings, Services
 from tailrace.model import TopicPartition
@@ -140,6 +141,8 @@ class RunningBroker:
         """Set when the broker cannot continue: it accepts no more requests, and must be stopped."""
         self._end_reason: str | None = None
         self._endpoints: Mapping[str, Endpoint] | None = None
+        self._listeners = {each.name: each for each in config.listeners}
+        """The listeners with an open port, by name."""
         self._topic_configs: Mapping[str, str] = {}
         """The defaults for topics that the logs have."""
         self._quorum = quorum
@@ -223,19 +226,17 @@ class RunningBroker:
             partitions_per_answer_max=config.partitions_per_answer_max,
             settings=BrokerSettings(
                 declared={each.name: each for each in BROKER_SETTINGS},
-                changeable=changeable_settings(config),
+                is_changeable=is_changeable,
                 port_of=self.port_of,
                 given={**config.given, **config.ignored},
                 check=self._check_changes,
                 apply=self.use_changes,
             ),
-            authorizer=config.access.authorizer(
-                lambda: quorum.cluster.metadata.acls, runtime.clock
-            ),
+            authorizer=config.access.authorizer(lambda: self.cluster.metadata.acls, runtime.clock),
         )
-        self._services = services
-        self._security = security
-        self._server = self._server_of(services, security, wrap_dispatch)
+        self._services, self._security = services, security
+        self._port = self._ports(services, security, wrap_dispatch)
+        self._server = self._server_of(services)
         self._watching: asyncio.Task[None] | None = None
         """The task that looks for renewed certificates."""
         self._schedules = {
@@ -283,8 +284,6 @@ class RunningBroker:
         # In the same turn as the port is opened: no request may come before the shards are there.
         self._coordinators.start()
         self._topic_configs = self.cluster.defaults.configs
-        if self.config.listener_tls:
-            self._watching = asyncio.ensure_future(self._security.watch(self._runtime.threads))
         self._quorum.started(self)
         self._use(current)
 
@@ -321,7 +320,7 @@ class RunningBroker:
         """The advertised addresses by the name of the listener, in order; from `open` on."""
         # Asked for by each request that names brokers, and the same from then on.
         if self._endpoints is None:
-            advertised = (each for each in self.config.listeners if each.is_advertised)
+            advertised = (each for each in self._listeners.values() if each.is_advertised)
             self._endpoints = {each.name: self._endpoint_of(each) for each in advertised}
         return self._endpoints
 
@@ -333,8 +332,7 @@ class RunningBroker:
 
     def port_of(self, name: str) -> int | None:
         """The port in use of a listener; None: this broker has no such listener."""
-        is_own = any(each.name == name for each in self.config.listeners)
-        return self._server.address_of(name)[1] if is_own else None
+        return self._server.address_of(name)[1] if name in self._listeners else None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -362,7 +360,7 @@ class RunningBroker:
         found: dict[str, tuple[str, int]] = (
             dict(self.endpoints())
             if are_advertised
-            else {each.name: self._server.address_of(each.name) for each in self.config.listeners}
+            else {name: self._server.address_of(name) for name in self._listeners}
         )
         node = self.controller_node
         if node is not None and self.config.controller_listener is not None:
@@ -453,13 +451,13 @@ class RunningBroker:
         finally:
             self.logs.close()
 
-    def _server_of(
+    def _ports(
         self,
         services: Services,
         security: NodeSecurity,
         wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
-    ) -> Server:
-        config = self.config
+    ) -> Callable[[Listener], Port]:
+        """The function that makes the port of a listener."""
         dispatcher = Dispatcher(find_handlers(services), self._runtime.threads, quotas=self.quotas)
 
         def answers(name: str) -> RequestAnswers:
@@ -475,18 +473,17 @@ class RunningBroker:
         def users() -> ScramUsers:
             return self.cluster.metadata.scram
 
+        def port(listener: Listener) -> Port:
+            name, host, number, *_ = listener
+            return Port(name, host, number, answers(name), security.port_of(listener, users))
+
+        return port
+
+    def _server_of(self, services: Services) -> Server:
+        config = self.config
         return Server(
             self._runtime.network,
-            [
-                Port(
-                    each.name,
-                    each.host,
-                    each.port,
-                    answers(each.name),
-                    security.port_of(each, users),
-                )
-                for each in config.listeners
-            ],
+            [self._port(each) for each in config.listeners],
             read_from_device=services.device_reads.first_bytes,
             frame_bytes_max=config.frame_bytes_max,
             idle_ms_max=config.idle_ms_max,
@@ -556,14 +553,29 @@ class RunningBroker:
                 "Cannot update these configs at default cluster level, broker id must be specified"
             )
             raise ConfigError([f"{said}: [{', '.join(of_one)}]"])
+        planned = changed_config(self.config, of_all, of_this)
+        check_listeners(self.current, planned)
+        added = [each for each in planned.listeners if each.name not in self._listeners]
+        self._security.check(planned, added)
+        self._check_ports(planned, added)
         # Also with the settings of each topic, which may contradict a new default.
-        self._security.check(changed_config(self.config, of_all, of_this).listener_tls)
         defaults = self.config.topic_defaults.with_changes(of_all, of_this).configs
         for topic in self.cluster.image.topics.values():
             # The only settings of which one limits another.
             if topic.configs.keys() & {"min.compaction.lag.ms", "max.compaction.lag.ms"}:
                 log_config(topic.configs, defaults)
         log_config({}, defaults)
+
+    def _check_ports(self, planned: BrokerConfig, added: Sequence[Listener]) -> None:
+        """Check that new listeners could listen, as far as nobody else takes their ports."""
+        kept = {each.name for each in planned.listeners}
+        free = {self.port_of(name) for name in self._listeners.keys() - kept}
+        for each in added:
+            if each.port not in free:
+                try:
+                    self._server.check_port(each.host, each.port)
+                except ListenError as error:
+                    raise ConfigError([f"listeners: {error}"]) from error
 
     async def use_changes(self) -> None:
         """Use the changes of settings that the cluster's state has."""
@@ -600,10 +612,13 @@ class RunningBroker:
         """Use other settings, of those that change while the broker runs."""
         self.current = config
         try:
-            self._security.renew(config.listener_tls)
+            self._security.renew(config)
         except ConfigError as error:
             # They were usable when they were changed; files may have gone since.
             logger.warning("certificate_not_renewed reason=%s", error)
+        if config.listener_tls and (self._watching is None or self._watching.done()):
+            self._watching = asyncio.ensure_future(self._security.watch(self._runtime.threads))
+        self._use_listeners(config)
         if self.logs.cordon(config.cordoned_directories):
             self._quorum.directories_cordoned()
         self.cleaner.configure(config.cleaner)
@@ -617,6 +632,34 @@ class RunningBroker:
             for number in range(config.cleaner_thread_count):
                 if number not in self._cleaning or self._cleaning[number].done():
                     self._cleaning[number] = asyncio.ensure_future(self._clean(number))
+
+    def _use_listeners(self, config: BrokerConfig) -> None:
+        """Open and close ports; those of listeners that stay are left as they are."""
+        before, self._endpoints = self.endpoints(), None
+        kept = {each.name for each in config.listeners}
+        for name in [each for each in self._listeners if each not in kept]:
+            del self._listeners[name]
+            self._server.remove_port(name)
+            logger.info("listener_removed name=%s", name)
+        for each in config.listeners:
+            if each.name in self._listeners:
+                continue
+            try:
+                self._server.add_port(self._port(each))
+            except (ConfigError, ListenError, MissingExtraError) as error:
+                # It could be opened when the change was checked.
+                next_step = "it is tried with the next change of settings, and with each start"
+                logger.error(  # noqa: TRY400 - the reason says all
+                    "listener_not_added name=%s reason=%s next=%s", each.name, error, next_step
+                )
+                continue
+            self._listeners[each.name] = each
+            address = _address(self._server.address_of(each.name))
+            logger.info("listener_added name=%s listen=%s", each.name, address)
+        endpoints = self.endpoints()
+        if endpoints != before:
+            protocols = {name: self._listeners[name].protocol_number for name in endpoints}
+            self._quorum.listeners_changed(endpoints, protocols)
 
     async def _clean(self, number: int) -> None:
         def backoff_ms() -> int | None:

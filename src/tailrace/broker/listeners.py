@@ -405,11 +405,6 @@ _LOWEST: Final = {CONNECTIONS: 1, CONNECTION_RATE: 0}
 """Limits of connections that single listeners may have, and the smallest value of each."""
 
 
-def limit_names(listeners: Iterable[Listener]) -> frozenset[str]:
-    """The settings that limit the connections of single listeners."""
-    return frozenset(_limit_name(each, limit) for each in listeners for limit in _LOWEST)
-
-
 def _limit_name(listener: Listener, limit: str) -> str:
     return f"{listener.prefix}{limit}"
 

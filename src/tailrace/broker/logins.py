@@ -8,13 +8,11 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tailrace.broker.config import BrokerConfig
-from tailrace.broker.listeners import Listener
 from tailrace.cluster.metadata.image import ScramUser
 from tailrace.runtime.system import Runtime
 from tailrace.security.authenticator import ListenerLogins, LoginThreads
 from tailrace.security.listener_logins import LoginServices, listener_logins
-from tailrace.security.sasl_config import MechanismConfig
+from tailrace.security.sasl_config import ListenerSaslConfig, MechanismConfig
 from tailrace.security.scram import HASHES, ITERATIONS_MIN, ScramKeys
 
 if TYPE_CHECKING:
@@ -32,21 +30,18 @@ _LOOKED_AT_MAX = 100
 class NodeLogins:
     """The logins of one node, by listener."""
 
-    def __init__(self, config: BrokerConfig, runtime: Runtime) -> None:
-        self._config = config
+    def __init__(self, runtime: Runtime) -> None:
         self._clock = runtime.clock
         self._threads = LoginThreads(runtime.threads)
 
     def of_listener(
-        self, listener: Listener, users: Callable[[], "ScramUsers"]
-    ) -> ListenerLogins | None:
-        """The logins of the clients of a listener; None: they do not log in.
+        self, name: str, config: ListenerSaslConfig, users: Callable[[], "ScramUsers"]
+    ) -> ListenerLogins:
+        """The logins of the clients of a listener.
 
         Raises:
             MissingExtraError: a package for a mechanism is not installed.
         """
-        if not listener.has_logins:
-            return None
 
         def find_scram(mechanism: str, user: str) -> ScramKeys | None:
             found = users().get(ScramUser(_NUMBERS[mechanism], user))
@@ -66,8 +61,7 @@ class NodeLogins:
             threads=self._threads,
             now=lambda: self._clock.now_ms() / 1000,
         )
-        sasl = self._config.listener_sasl[listener.name]
-        return listener_logins(listener.name, sasl, services)
+        return listener_logins(name, config, services)
 
 
 def own_login(found: MechanismConfig) -> "Login":

@@ -106,6 +106,12 @@ class Quorum(Protocol):
         """Other log directories than before get no new logs."""
         ...
 
+    def listeners_changed(
+        self, endpoints: Mapping[str, Endpoint], protocols: Mapping[str, int]
+    ) -> None:
+        """The broker has other advertised addresses than before; protocols by Kafka's numbers."""
+        ...
+
     async def before_stop(self) -> None:
         """The broker stops: it still accepts requests, and has others take its partitions over."""
         ...
@@ -192,6 +198,11 @@ class OwnQuorum:
 
     def directories_cordoned(self) -> None:
         """Do nothing: this node places its partitions itself."""
+
+    def listeners_changed(
+        self, endpoints: Mapping[str, Endpoint], protocols: Mapping[str, int]
+    ) -> None:
+        """Do nothing: answers have what the broker says, and nobody reads the registration."""
 
     async def before_stop(self) -> None:
         """Do nothing: there is no other broker."""

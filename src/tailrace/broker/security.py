@@ -2,7 +2,7 @@
 
     port_of       the server's side of a listener
     outgoing_to   the client's side of a listener of other nodes: of brokers, or of controllers
-    renew         other files or settings, for new connections from then on
+    renew         other files or settings, for new connections from then on, and other listeners
     watch         the same, whenever a file has changed
 
 As in Kafka a node connects to others with the settings of the listener by which they are reached:
@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tailrace.broker.changing import RENEWABLE
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.listeners import Listener
 from tailrace.cluster.metadata.image import ScramUser
@@ -25,15 +26,20 @@ from tailrace.runtime.system import Runtime
 from tailrace.runtime.threads import Threads
 from tailrace.security.listener_config import ListenerTlsConfig
 from tailrace.server.listener import PortSecurity
+from tailrace.values import replace
 
 if TYPE_CHECKING:
     from tailrace.broker.logins import NodeLogins
     from tailrace.client.nodes import Login
     from tailrace.client.security import Security
     from tailrace.protocol.metadata_records import UserScramCredentialRecord
+    from tailrace.security.authenticator import ListenerLogins
     from tailrace.security.listener_tls import ListenerTls, OutgoingTls
 
 logger = logging.getLogger(__name__)
+
+_STORES: Final = tuple(name.replace(".", "_") for name in RENEWABLE)
+"""The fields of `TlsConfig` that change while a listener is open."""
 
 WATCH_S: Final = 10.0
 """Interval at which files are looked at: certificates are renewed days before they end."""
@@ -54,6 +60,7 @@ class NodeSecurity:
                 these settings could not reach each other.
         """
         self._config = config
+        self._runtime = runtime
         self._used = _opened(config, config.listener_tls)
         self._ports, self._outgoing = dict(self._used.ports), dict(self._used.outgoing)
         """The ones that sockets use: they take over what is renewed."""
@@ -66,7 +73,6 @@ class NodeSecurity:
             # hashlib loads OpenSSL, which takes 4 ms.
             from tailrace.broker import logins
 
-            self._logins = logins.NodeLogins(config, runtime)
             for name, each in config.listener_sasl.items():
                 if each.own is not None:
                     self._own[name] = logins.own_login(each.own)
@@ -79,10 +85,24 @@ class NodeSecurity:
         """Encryption and logins of a listener of this node; `users` gives those by SCRAM.
 
         Raises:
+            ConfigError: there is no certificate for it, since `renew` has failed.
             MissingExtraError: a package for a mechanism of SASL is not installed.
         """
-        logins = None if self._logins is None else self._logins.of_listener(listener, users)
-        return PortSecurity(tls=self._ports.get(listener.name), login=logins)
+        tls = self._ports.get(listener.name)
+        if listener.is_encrypted and tls is None:
+            raise ConfigError([f"listener {listener.name}: its certificate could not be read"])
+        return PortSecurity(tls=tls, login=self._logins_of(self._config, listener, users))
+
+    def _logins_of(
+        self, config: BrokerConfig, listener: Listener, users: Callable[[], ScramUsers]
+    ) -> "ListenerLogins | None":
+        if not listener.has_logins:
+            return None
+        if self._logins is None:
+            from tailrace.broker.logins import NodeLogins
+
+            self._logins = NodeLogins(self._runtime)
+        return self._logins.of_listener(listener.name, config.listener_sasl[listener.name], users)
 
     def outgoing_to(self, listener: str) -> "Security":
         """Encryption and login of connections to a listener of other nodes."""
@@ -91,24 +111,40 @@ class NodeSecurity:
 
         return Security(tls=self._outgoing.get(listener), login=self._own.get(listener))
 
-    def check(self, settings: Mapping[str, ListenerTlsConfig]) -> None:
-        """Check that `renew` would take these settings, by name of the listener.
+    def check(self, config: BrokerConfig, added: Iterable[Listener]) -> None:
+        """Check that `renew` would take these settings, which have some new listeners.
 
         Raises:
             ConfigError: as `renew`.
+            MissingExtraError: a package for a login of a new listener is not installed.
         """
+        settings = self._renewed(config)
         if settings != self._settings:
-            self._planned(settings)
+            self._planned(config, settings)
+        for each in added:
+            self._logins_of(config, each, dict)
 
-    def renew(self, settings: Mapping[str, ListenerTlsConfig]) -> None:
-        """Use other settings of the same listeners for new connections; reads their files.
+    def renew(self, config: BrokerConfig) -> None:
+        """Use other settings for new connections, and for new listeners; reads their files.
 
         Raises:
             ConfigError: as the constructor, or a new certificate is that of another broker, or not
                 trusted by nodes with the settings of before. Nothing has changed then.
         """
+        # In any case: new listeners without encryption do not depend on files.
+        self._config = config
+        settings = self._renewed(config)
         if settings != self._settings:
-            self._use(self._planned(settings))
+            self._use(self._planned(config, settings))
+
+    def _renewed(self, config: BrokerConfig) -> Mapping[str, ListenerTlsConfig]:
+        """The settings of encrypted listeners; most of those that are open keep what they have."""
+        found = dict(config.listener_tls)
+        for name in found.keys() & self._settings.keys():
+            used, new = self._settings[name], found[name].tls
+            stores = {field: getattr(new, field) for field in _STORES}
+            found[name] = replace(used, tls=replace(used.tls, **stores))
+        return found
 
     async def watch(self, threads: Threads) -> None:
         """Read the files whenever one has changed; never ends. Unusable ones change nothing."""
@@ -121,7 +157,7 @@ class NodeSecurity:
             if files in (self._used.files, refused):
                 continue
             try:
-                planned = await threads.run(partial(self._planned, settings))
+                planned = await threads.run(partial(self._planned, self._config, settings))
             except ConfigError as error:
                 refused = files
                 logger.warning(
@@ -135,15 +171,24 @@ class NodeSecurity:
     def _use(self, planned: "_Opened") -> None:
         self._used = planned
         for name, port in planned.ports.items():
-            self._ports[name].renew(port)
+            if name in self._ports:
+                self._ports[name].renew(port)
+            else:
+                self._ports[name] = port
+                port.log_certificate()
+        for name in self._ports.keys() - planned.ports.keys():
+            del self._ports[name]
         for name, each in planned.outgoing.items():
             self._outgoing[name].renew(each)
 
-    def _planned(self, settings: Mapping[str, ListenerTlsConfig]) -> "_Opened":
+    def _planned(
+        self, config: BrokerConfig, settings: Mapping[str, ListenerTlsConfig]
+    ) -> "_Opened":
         from tailrace.security.listener_tls import check_renewal, check_together
 
-        planned = _opened(self._config, settings)
-        for name, port in planned.ports.items():
+        planned = _opened(config, settings)
+        for name in planned.ports.keys() & self._ports.keys():
+            port = planned.ports[name]
             check_renewal(
                 self._ports[name],
                 port,

@@ -3,7 +3,7 @@
     server.properties  <  settings of all brokers (name "")  <  settings of this broker  (KIP-226)
 
 The last two are ConfigRecords of the metadata log. Those that change while the broker runs are in
-`Services.settings.changeable`; all others are read only, and refused with Kafka's words.
+`Services.settings.is_changeable`; all others are read only, and refused with Kafka's words.
 
 An unknown name is refused, where Kafka keeps it for plug-ins: there are none here, so it is a
 mistake. What a request deletes need not be there, and need not be known.
@@ -32,6 +32,7 @@ from tailrace.errors import ConfigError
 from tailrace.handlers.config_entries import ConfigValue
 from tailrace.handlers.services import InvalidRequestError, Services
 from tailrace.protocol.config_resources import ConfigOperation, ConfigSource, ResourceType
+from tailrace.security.sasl_config import JAAS
 from tailrace.values import replace
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,8 @@ kafka-reassign-partitions sets and deletes them."""
 _LIMITS: Final = (".max.connections", ".max.connection.creation.rate")
 """Ends of the limits of one listener, which are others than those of all."""
 
-_THROTTLE: Final = Setting(name="", default=0, low=0, text="")
+_RATE: Final = Setting(name="", default=0, low=0, text="")
+"""The declaration of throttles, and of the limits of one listener."""
 
 TYPES: Final = {
     "bool": 1, "string": 2, "int": 3, "short": 4, "long": 5, "float": 6, "list": 7, "class": 8,
@@ -135,14 +137,14 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
     # Names that only another broker knows are shown too: a tool can delete them.
     dynamic = {key: None for layer in layers[:2] for key in layer.values}
     # As in Kafka those of single listeners are shown where they are given.
-    dynamic |= dict.fromkeys(layers[2].values.keys() & settings.changeable)
+    dynamic |= dict.fromkeys(filter(settings.is_changeable, layers[2].values))
     names = known | dynamic if name else dict.fromkeys(layers[1].values)
     for each in names:
         values = _values(each, layers)
         if not name:
             values = [v for v in values if v.source is ConfigSource.DYNAMIC_DEFAULT_BROKER]
         declared, other = _declared(services, each), foreign.get(each)
-        is_changeable = each in settings.changeable or each in THROTTLES
+        is_changeable = settings.is_changeable(each)
         if declared is not None:
             value = _normal(services, declared, str(values[0].text)) if values else None
             other_type = _OTHER_TYPES.get(each)
@@ -160,9 +162,15 @@ def broker_entries(services: Services, name: str) -> Iterator[BrokerEntry]:
             value = values[0].text if values else None
             text = f"No effect here. {other.reason}"
             yield BrokerEntry(each, values, value, TYPES[other.kind], text, is_sensitive=is_secret)
-        elif each in settings.changeable and not _is_secret(services, each):
+        elif is_changeable and each.endswith(_LIMITS):
             text = "The limit of connections of one listener."
             yield BrokerEntry(each, values, values[0].text, TYPES["int"], text, is_read_only=False)
+        elif is_changeable:
+            yield BrokerEntry(
+                each, _without_texts(values), None, TYPES["password"],
+                "The JAAS entry of a mechanism of one listener.",
+                is_sensitive=True, is_read_only=False,
+            )  # fmt: skip
         elif each in THROTTLES:
             yield BrokerEntry(
                 each, values, values[0].text, TYPES["long"], THROTTLES[each], is_read_only=False
@@ -251,13 +259,15 @@ def _check_names(services: Services, changes: Iterable[ConfigChange]) -> None:
             f"listener prefix: [{', '.join(unprefixed)}]"
         )
     known = settings.declared.keys() | foreign.keys()
-    fixed = [each for each in named if each not in settings.changeable and base_name(each) in known]
+    others = [each for each in named if not settings.is_changeable(each)]
+    fixed = [each for each in others if base_name(each) in known]
     if fixed:
         raise InvalidRequestError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    unknown = {each: "" for each in named if each not in settings.changeable | THROTTLES.keys()}
+    unknown = {each: "" for each in others if each not in THROTTLES}
     if unknown:
+        changeable = (*filter(settings.is_changeable, settings.declared), *THROTTLES)
         # It knows none of them, and finds what may have been meant.
-        parse_settings((), unknown, others=lambda: sorted(settings.changeable | THROTTLES.keys()))
+        parse_settings((), unknown, others=lambda: sorted(changeable))
 
 
 def _check_values(
@@ -265,9 +275,11 @@ def _check_values(
 ) -> None:
     faults = []
     for name in {each.name for each in changes} & planned.keys():
-        setting = replace(_declared(services, name) or _THROTTLE, name=name)
+        setting = _declared(services, name)
+        if setting is None and name.endswith(JAAS):
+            continue  # It is read with the other settings of its listener.
         try:
-            setting.parse(planned[name])
+            replace(setting or _RATE, name=name).parse(planned[name])
         except ValueError as error:
             faults.append(str(error))
     if faults:

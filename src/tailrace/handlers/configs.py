@@ -184,8 +184,8 @@ async def handle_incremental_alter_configs(
         need not exist, and keeps them when it is deleted; at most 1,000 groups have settings
         (POLICY_VIOLATION). A broker's settings are changed for one or, with an empty
         name, for all; those of one go over those of all, and both over what the broker was started
-        with. Defaults of topics, limits of connections, the cleaner's threads and limits, and some
-        more (`broker.changing.CHANGEABLE`) count when the response is sent; others are
+        with. Defaults of topics, limits of connections, the cleaner's threads and limits, listeners
+        and some more (`broker.changing.CHANGEABLE`) count when the response is sent; others are
         INVALID_REQUEST, as are values out of range, both with Kafka's words. Unknown names are
         INVALID_CONFIG. Loggers have Kafka's names of levels, until the broker stops. Subscriptions
         to metrics of clients are kept, and nothing asks clients for metrics.

@@ -151,8 +151,8 @@ class BrokerSettings:
 
     declared: Mapping[str, Setting]
     """The settings that it has, by name."""
-    changeable: frozenset[str]
-    """Names of those that change while it runs."""
+    is_changeable: Callable[[str], bool]
+    """Tells by its name whether a setting changes while the broker runs."""
     port_of: Callable[[str], int | None]
     """The port that a listener of this broker has; None: there is no such listener."""
     given: Mapping[str, str]

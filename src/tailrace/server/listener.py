@@ -112,7 +112,7 @@ class Server:
         threads: Threads,
     ) -> None:
         self._network = network
-        self._ports = ports
+        self._ports = {each.name: each for each in ports}
         self._sending = ResponseSender(read_from_device)
         self._frame_bytes_max = frame_bytes_max
         self._idle_s_max = idle_ms_max / 1000
@@ -136,6 +136,7 @@ class Server:
         self._listeners: dict[str, Listener] = {}
         """The open ports by name; empty before `open` and `start`."""
         self._sweeping: asyncio.Handle | None = None
+        self._is_closed = False
 
     def open(self) -> None:
         """Open the ports; connections are accepted from `start` on, and wait until then.
@@ -160,15 +161,50 @@ class Server:
         self._sweeping = self._sweep_later()
 
     def _listen(self) -> None:
-        for port in self._ports:
-            accepted = partial(self._accepted, port)
+        for port in self._ports.values():
             try:
-                self._listeners[port.name] = self._network.listen(port.host, port.number, accepted)
+                self._listen_on(port)
             except ListenError:
                 for listener in self._listeners.values():
                     listener.close()
                 self._listeners.clear()
                 raise
+
+    def _listen_on(self, port: Port) -> None:
+        accepted = partial(self._accepted, port)
+        self._listeners[port.name] = self._network.listen(port.host, port.number, accepted)
+
+    def check_port(self, host: str, number: int) -> None:
+        """Check that a port could be added.
+
+        Raises:
+            ListenError: the address cannot be used.
+        """
+        self._network.listen(host, number, lambda accepted: accepted.close()).close()
+
+    def add_port(self, port: Port) -> None:
+        """Listen on one more port, and accept its connections; after `start`.
+
+        Raises:
+            ListenError: the address cannot be used, or the server is closed.
+        """
+        if self._is_closed:
+            raise ListenError(f"cannot listen on {port.host}:{port.number}: the broker stops")
+        self._listen_on(port)
+        self._ports[port.name] = port
+        self._accept_if_there_is_room()
+
+    def remove_port(self, name: str) -> None:
+        """Listen on a port no more, and end its connections, some in each turn of the loop."""
+        del self._ports[name]
+        self._listeners.pop(name).close()
+        delayed = self._delayed.pop(name, None)
+        if delayed is not None:
+            delayed.timer.cancel()
+            delayed.socket.close()
+        for connection, own in self._connections.items():
+            if own == name:
+                self._close_later(connection)
 
     def address_of(self, name: str) -> tuple[str, int]:
         """Host and port in use of an open port, also if port 0 was given."""
@@ -180,7 +216,7 @@ class Server:
         return ServerStatistics(
             connection_count=len(self._connections),
             connections=MappingProxyType(
-                {port.name: self._quotas.by_listener.get(port.name, 0) for port in self._ports}
+                {name: self._quotas.by_listener.get(name, 0) for name in self._ports}
             ),
             buffered_bytes=sum(connection.requests.held_bytes for connection in self._connections),
             claimed_bytes=self._memory.held_bytes,
@@ -225,6 +261,7 @@ class Server:
 
     def close(self) -> None:
         """Accept no more and end every connection; does nothing before `start`."""
+        self._is_closed = True
         for listener in self._listeners.values():
             listener.close()
         if self._sweeping is not None:

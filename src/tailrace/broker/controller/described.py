@@ -5,7 +5,7 @@ Tools that ask the controller itself look at settings before they change them.
 
 from collections.abc import Callable
 
-from tailrace.broker.changing import changeable_settings
+from tailrace.broker.changing import is_changeable
 from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.cluster.metadata.image import EVERYTHING_CHANGED, MetadataImage
 from tailrace.cluster.state import FollowedCluster
@@ -40,7 +40,7 @@ def described_node(
         cluster=cluster,
         settings=BrokerSettings(
             declared={each.name: each for each in BROKER_SETTINGS},
-            changeable=changeable_settings(config),
+            is_changeable=is_changeable,
             port_of=port_of,
             given={**config.given, **config.ignored},
             check=_unchecked,

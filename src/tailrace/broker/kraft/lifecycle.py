@@ -46,7 +46,7 @@ from tailrace.protocol.messages.broker_registration import (
 )
 from tailrace.protocol.messages.broker_registration import Feature as SupportedFeature
 from tailrace.storage.directories import NO_BROKER_EPOCH, LogDirectory
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class RegistrationError(FatalError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """The data of a broker that registers; the same for its whole life."""
+    """The data of a broker that registers."""
 
     broker_id: int
     cluster_id: str
@@ -247,12 +247,14 @@ class Lifecycle:
         if self._is_registered:
             self._soon.set()
 
-    def register_again(self) -> None:
-        """Register once more, with the same incarnation.
+    def register_again(self, listeners: Sequence[Listener] | None = None) -> None:
+        """Register once more, with the same incarnation, and with other addresses if given.
 
-        Needed where the registration lacks directories, because it is older than the level of
+        Needed, too, where the registration lacks directories, because it is older than the level of
         `metadata.version` that has them.
         """
+        if listeners is not None:
+            self._registration = replace(self._registration, listeners=listeners)
         self._is_registered = False
         self._soon.set()
 

@@ -277,17 +277,10 @@ class Membership:
                 broker_id=config.node_id,
                 cluster_id=self._cluster_id,
                 incarnation=self.new_id(),
-                listeners=tuple(
-                    Listener(
-                        name=name,
-                        host=each.host,
-                        port=each.port,
-                        security_protocol=config.protocol_number(name),
-                    )
-                    # As in Kafka that of brokers comes first (`ListenerInfo.create`).
-                    for name, each in sorted(
-                        endpoints.items(), key=lambda each: each[0] != config.inter_broker_listener
-                    )
+                listeners=_listeners(
+                    endpoints,
+                    {name: config.protocol_number(name) for name in endpoints},
+                    first=config.inter_broker_listener,
                 ),
                 directories=sorted(each.directory_id for each in directories),
                 previous_epoch=previous_epoch(directories, configured=len(config.directories)),
@@ -456,6 +449,14 @@ class Membership:
         if self._lifecycle is not None:
             self._lifecycle.failed_directory(directory.directory.directory_id)
 
+    def listeners_changed(
+        self, endpoints: Mapping[str, Endpoint], protocols: Mapping[str, int]
+    ) -> None:
+        # Kafka 4.3 does not: there clients of a new listener learn no broker until the next start.
+        if self._lifecycle is not None:
+            first = self._config.inter_broker_listener
+            self._lifecycle.register_again(_listeners(endpoints, protocols, first=first))
+
     def directories_cordoned(self) -> None:
         if self._lifecycle is not None:
             self._lifecycle.cordoned_changed()
@@ -560,6 +561,17 @@ _CLUSTER_ID: Final = re.compile(r"[!-\[\]-~]{1,255}")
 Kafka's tools make are 22 characters of base64."""
 _STARTING_PAUSE_S: Final = 0.5
 """Pause before controllers that have just started are asked for the cluster's id again."""
+
+
+def _listeners(
+    endpoints: Mapping[str, Endpoint], protocols: Mapping[str, int], *, first: str
+) -> tuple[Listener, ...]:
+    """Advertised addresses as a registration has them."""
+    return tuple(
+        Listener(name=name, host=each.host, port=each.port, security_protocol=protocols[name])
+        # As in Kafka that of brokers comes first (`ListenerInfo.create`).
+        for name, each in sorted(endpoints.items(), key=lambda each: each[0] != first)
+    )
 
 
 async def ask_cluster_id(config: BrokerConfig, runtime: Runtime, security: NodeSecurity) -> str:
