@@ -78,13 +78,15 @@ def configuration() -> str:
         + "`tailrace serve --env` also takes `KAFKA_*` variables, by the rule of Apache Kafka's "
         "image ([decision 85](decisions/0085-variables-are-settings-when-asked-for.md)): "
         "`KAFKA_LOG_RETENTION_MS` is `log.retention.ms`. They go over the file.\n\n"
+        "Secrets can be kept elsewhere ([config providers](#values-that-are-kept-elsewhere)).\n\n"
         "`tailrace config validate` says all that is wrong with a file at once, with exit code 1, "
         "and what it means here and in Apache Kafka:\n\n"
         + _validated()
         + describe_settings((*OWN_SETTINGS, *LISTENER_SETTINGS))
         + "\n`listener.name.<name>.max.connections`, with the name in lower case, limits the "
         "connections of one listener.\n"
-        "\n## Encrypted listeners\n\nOf listeners with the protocol SSL, and of the node's own "
+        + _PROVIDERS
+        + "\n## Encrypted listeners\n\nOf listeners with the protocol SSL, and of the node's own "
         "connections to them; see [security](security.md#tls). `listener.name.<name>.` before the "
         "name of a setting, with the listener's name in lower case, makes it that of one "
         "listener.\n\n"
@@ -167,6 +169,31 @@ def configuration() -> str:
         "(confluent-kafka), aiokafka and kafka-python that are none here: they are refused, and "
         "the error has the text of this table.\n\n" + describe_foreign()
     )
+
+
+_PROVIDERS = """
+## Values that are kept elsewhere
+
+Kafka's config providers, for a `server.properties` and for the file of `--command-config`:
+
+```properties
+config.providers=file,env,dir
+config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
+config.providers.file.param.allowed.paths=/run/secrets
+config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider
+config.providers.env.param.allowlist.pattern=BROKER_.*
+config.providers.dir.class=org.apache.kafka.common.config.provider.DirectoryConfigProvider
+ssl.keystore.password=${file:/run/secrets/broker.properties:keystore}
+ssl.key.password=${env:BROKER_KEY_PASSWORD}
+ssl.truststore.password=${dir:/run/secrets:truststore}
+```
+
+The first is a line of that file, the second a variable, the third the file
+`/run/secrets/truststore`. Values are looked up once, when the settings are read; a changed file
+counts from the next start on. Errors do not show them, and `tailrace config validate` shows the
+references. Other classes are refused. So is what leads to nothing: a missing file, line or
+variable, where Kafka takes the reference itself for the value.
+"""
 
 
 VALIDATED = """\

@@ -20,10 +20,11 @@ from tailrace.broker.config import (
     CORDONED,
     TOPIC_DEFAULT_SETTINGS,
     BrokerConfig,
-    broker_config,
+    parsed_config,
 )
 from tailrace.broker.listeners import CONNECTION_RATE, CONNECTIONS, Listener
 from tailrace.config.foreign import base_name
+from tailrace.config.providers import refers
 from tailrace.errors import ConfigError
 from tailrace.security.listener_config import LISTENER_TLS_SETTINGS
 from tailrace.security.sasl_config import JAAS, SASL_SETTINGS
@@ -89,6 +90,7 @@ _OF_LISTENERS: Final = (
 """Settings that a single listener may have, without its prefix."""
 
 FIXED: Final[Mapping[str, str]] = {
+    "config.providers": "values are looked up at a start",
     "sasl.mechanism.inter.broker.protocol": "brokers log in to each other as they did at the start",
 }
 """Settings of all listeners that change in Kafka while a broker runs, and why not here."""
@@ -157,6 +159,15 @@ def changed_config(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerCo
     Raises:
         ConfigError: values out of range, or that contradict each other.
     """
+    # It would be a password that everybody knows.
+    faults = [
+        f"{name}: values of config.providers are looked up at a start; give the value itself"
+        for layer in layers
+        for name, text in layer.items()
+        if refers(text, config.providers)
+    ]
+    if faults:
+        raise ConfigError(faults)
     # From the texts of the start, so that a change is checked together with what it leaves.
     texts = {**config.given, **config.ignored}
     for layer in layers:
@@ -165,7 +176,7 @@ def changed_config(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerCo
             for coarser in COARSER.get(name, ()):
                 texts.pop(coarser, None)
             texts[name] = layer[name]
-    return broker_config(texts)
+    return parsed_config(texts)
 
 
 def usable_changes(

@@ -6,7 +6,6 @@ settings, so that each default and each text is in one place only.
 
 import logging
 import posixpath
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -34,6 +33,7 @@ from tailrace.cluster.control.settings import CONTROL_SETTINGS, ControlConfig
 from tailrace.cluster.metadata.folder import METADATA_LOG_SETTINGS, MetadataLogConfig
 from tailrace.cluster.topic_defaults import TopicDefaults
 from tailrace.config.foreign import base_name, foreign_reason, foreign_settings
+from tailrace.config.providers import PROVIDERS, looked_up
 from tailrace.config.settings import (
     INT32_MAX,
     INT64_MAX,
@@ -68,9 +68,6 @@ from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
 from tailrace.values import dataclass, replace
 
 logger = logging.getLogger(__name__)
-
-# `ConfigTransformer.DEFAULT_PATTERN` of Kafka, without the parts of what is asked.
-_VARIABLE: Final = re.compile(r"\$\{([^}:]*):[^}]*\}")
 
 SUGGESTIONS_AT_START_MAX: Final = 50
 """Most unknown names of a file that get a suggestion: no client has sent them, but a file may be
@@ -108,6 +105,12 @@ class BrokerConfig:
         "and the only broker; with a listener in `controller.listener.names` others can join. "
         "`broker`: its controllers are other nodes, one of Tailrace or those of an Apache Kafka "
         "cluster. `controller`: it is the only controller of a cluster, and no broker.",
+    )
+    providers: tuple[str, ...] = setting(
+        PROVIDERS,
+        default=(),
+        text="Names of providers, which are asked for values such as `${file:/run/secrets/a:b}` "
+        "when the broker starts; see below.",
     )
     quorum_voters: tuple[str, ...] = setting(
         "controller.quorum.voters",
@@ -512,10 +515,26 @@ COARSER = {
 def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     """Typed settings from text; those of Kafka's that have no effect here are only noted.
 
+    Values that others refer to are looked up (`config.providers`), and are in no error.
+
     Raises:
         ConfigError: all unknown names, values out of range and invalid addresses.
     """
     faults: list[str] = []
+    found = looked_up(texts, faults=faults)
+    try:
+        return parsed_config(found.texts, faults)
+    except ConfigError as error:
+        raise ConfigError(found.hidden(error.faults)) from None
+
+
+def parsed_config(texts: Mapping[str, str], more: Iterable[str] = ()) -> BrokerConfig:
+    """Typed settings from texts that are taken as they are; `more` are faults of theirs.
+
+    Raises:
+        ConfigError: as `broker_config`.
+    """
+    faults = list(more)
     without_effect = settings_without_effect(texts)
     ignored = {
         name: text
@@ -524,7 +543,6 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     }
     # Only those that have an effect are parsed: the others may have any value that Kafka allows.
     given = {name: text for name, text in texts.items() if name not in ignored}
-    faults += _unresolved(given, texts.get("config.providers", ""))
     hints = {**_HINTS, **_listener_hints(given)}
     values = parse_settings(
         BROKER_SETTINGS,
@@ -591,18 +609,6 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
         # A setting of all listeners is parsed for each of them.
         raise ConfigError(list(dict.fromkeys(faults)))
     return config
-
-
-def _unresolved(given: Mapping[str, str], providers: str) -> Iterator[str]:
-    """Values that Kafka would ask a provider for; taken as they are, they could be a password."""
-    names = {each.strip() for each in providers.split(",")}
-    for name, text in given.items():
-        for found in _VARIABLE.finditer(text):
-            if found[1] in names:
-                yield (
-                    f"{name}: its value is asked of the provider {found[1]} of config.providers, "
-                    "and no Java class is loaded; give the value itself"
-                )
 
 
 def _listener_hints(given: Iterable[str]) -> dict[str, str]:

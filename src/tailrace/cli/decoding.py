@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from tailrace.config import read_properties
 from tailrace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -130,13 +129,12 @@ def chosen_decoding() -> DecodingChoice | None:
                 flag = f"--{name.replace('_', '-')}"
                 raise click.UsageError(f"{flag} needs --value-format or --key-format")
         return None
+    # Only here: what reads files without a cluster needs none of it.
+    from tailrace.cli.on_cluster import client_settings
+
     # The flag for the URL goes over the file, as --option goes over --command-config.
     config: Path | None = given["registry_config"]
-    settings = (
-        {}
-        if config is None
-        else read_properties(config.read_text(encoding="utf-8", errors="replace"))
-    )
+    settings = {} if config is None else client_settings(config)
     if given["schema_registry"] is not None:
         settings[_URL] = given["schema_registry"]
     return DecodingChoice(

@@ -17,6 +17,7 @@ import click
 from tailrace.cli.arguments import BOOTSTRAP
 from tailrace.client.retries import ATTEMPTS_MAX
 from tailrace.config import parse_assignments, read_properties
+from tailrace.config.providers import PROVIDERS, looked_up
 from tailrace.errors import ConfigError, FatalError, RetriableError, TailraceError
 from tailrace.values import dataclass
 
@@ -100,7 +101,7 @@ def on_cluster(command: FunctionT) -> FunctionT:
         command_config: Path | None,
         **options: object,
     ) -> object:
-        settings = {} if command_config is None else _read(command_config)
+        settings = {} if command_config is None else client_settings(command_config)
         with faults_in_flags():
             settings |= parse_assignments(assignments)
         if "bootstrap.servers" in settings:
@@ -147,8 +148,19 @@ def _in_flags(fault: str) -> str:
     return f"--option {fault}"
 
 
-def _read(path: Path) -> dict[str, str]:
-    return read_properties(path.read_text(encoding="utf-8", errors="replace"))
+def client_settings(path: Path) -> dict[str, str]:
+    """The settings of a properties file for a client, with the values that they refer to.
+
+    Raises:
+        ConfigError: a value cannot be looked up.
+    """
+    faults: list[str] = []
+    texts = read_properties(path.read_text(encoding="utf-8", errors="replace"))
+    found = dict(looked_up(texts, faults=faults).texts)
+    if faults:
+        raise ConfigError([f"{path}: {each}" for each in faults])
+    found.pop(PROVIDERS, None)
+    return found
 
 
 def confirm(question: str, *, yes: bool) -> None:

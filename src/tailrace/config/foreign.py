@@ -212,7 +212,6 @@ delegation.token.secret.key password
     "No Java class is loaded.": """\
 alter.config.policy.class.name class
 client.quota.callback.class class
-config.providers list ""
 create.topic.policy.class.name class
 principal.builder.class class \
 org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
@@ -276,7 +275,6 @@ share.fetch.max.fetch.records
 }  # fmt: skip
 
 _PREFIXES: Final = {
-    "config.providers.": "No Java class is loaded.",
     "rlmm.config.": "There is no tiered storage.",
     "rsm.config.": "There is no tiered storage.",
     "zookeeper.": "Kafka 4 has no ZooKeeper either.",

@@ -142,6 +142,26 @@ async def test_a_change_of_listeners_that_cannot_be_made_is_refused(
         )
 
 
+async def test_a_change_refers_to_no_value_elsewhere(outside: Outside) -> None:
+    """It would be a password that everybody knows."""
+    given = {
+        "config.providers": "env",
+        "config.providers.env.class": (
+            "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+        ),
+    }
+    async with running(outside, given) as broker:
+        wrong = PLAIN.replace('"secret"', '"${env:PASSWORD}"')
+        answer = await change(
+            connect(outside, broker),
+            *with_outside("SASL_PLAINTEXT"),
+            set_to(f"{NEW}sasl.enabled.mechanisms", "PLAIN"),
+            set_to(f"{NEW}plain.sasl.jaas.config", wrong),
+        )
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert "looked up at a start; give the value itself" in (answer.error_message or "")
+
+
 async def test_a_port_that_is_taken_is_refused(outside: Outside) -> None:
     """Before anything is stored; the port of a listener that goes is free."""
     async with running(outside, HIDDEN) as broker:

@@ -246,6 +246,8 @@ REFUSED = [
      "Cannot update these configs dynamically: [num.io.threads, node.id]"),
     ((set_to("log.retention.hours", "9"),), ErrorCode.INVALID_REQUEST,
      "Cannot update these configs dynamically: [log.retention.hours]"),
+    ((set_to("config.providers", "file"),), ErrorCode.INVALID_REQUEST,
+     "Cannot update these configs dynamically: [config.providers]"),
     ((set_to("sasl.mechanism.inter.broker.protocol", "PLAIN"),), ErrorCode.INVALID_REQUEST,
      "Cannot update these configs dynamically: [sasl.mechanism.inter.broker.protocol]"),
     ((set_to("ssl.keystore.password", "hunter2"),), ErrorCode.INVALID_REQUEST,

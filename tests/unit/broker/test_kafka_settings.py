@@ -137,7 +137,7 @@ def test_settings_of_listeners_and_of_plugins_are_taken() -> None:
     names = [
         "listener.name.plaintext.ssl.keystore.location", "listener.name.x.num.network.threads",
         "listener.name.other.max.connections", "listener.name.plaintext.num.partitions",
-        "config.providers.file.class", "rlmm.config.remote.log.metadata.topic.num.partitions",
+        "rlmm.config.remote.log.metadata.topic.num.partitions",
         "zookeeper.connect",
     ]  # fmt: skip
     config = broker_config({"log.dirs": "data"} | dict.fromkeys(names, "1"))
@@ -163,17 +163,3 @@ def test_a_mistyped_name_gets_the_one_that_was_meant(name: str, hint: str) -> No
     with pytest.raises(ConfigError) as raised:
         broker_config({"log.dirs": "data", name: "hunter2"})
     assert raised.value.faults == [f"{name}: no such setting; did you mean {hint}?"]
-
-
-def test_a_value_of_a_provider_is_refused() -> None:
-    """It would be taken as it is, also as a password; without the provider Kafka does so too."""
-    given = {
-        "log.dirs": "data",
-        "broker.rack": "${file:/run/rack:name}",
-        "num.io.threads": "${a:b}",
-    }
-    of_providers = {"config.providers": "file, env", "config.providers.file.class": "x"}
-    with pytest.raises(ConfigError, match=r"^log.dirs: its value is asked of the provider env of"):
-        broker_config({"log.dirs": "/${env:A}", **of_providers})
-    assert broker_config(given).ignored.keys() >= {"num.io.threads"}
-    assert broker_config({"log.dirs": "/${env:A}"}).directories == ("/${env:A}",)

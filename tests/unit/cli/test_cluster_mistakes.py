@@ -63,9 +63,17 @@ def test_settings_are_read_from_a_file_and_options_go_over_them(tmp_path: Path) 
     path.write_text("security.protocol=SASL_PLAINTEXT\nsasl.username=u\nretires=1\n")
     told = said("topic", "list", "--command-config", path)
     assert told.startswith("--option retires: ")
-    path.write_text("bootstrap.servers=a:1\n")
+    path.write_text(
+        "config.providers=file\n"
+        "config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider\n"
+        f"retries=${{file:{tmp_path}/own:retries}}\n"
+    )
     told = said("topic", "list", "--command-config", path)
-    assert told == "Error: bootstrap.servers is given by --bootstrap"
+    assert "retries: ${file:" in told
+    assert "cannot be looked up" in told
+    (tmp_path / "own").write_text("retries=x\n")
+    told = said("topic", "list", "--command-config", path)
+    assert told.startswith("--option retries: ")
 
 
 MISTAKES = {
