@@ -13,7 +13,7 @@ from tailrace.cli.environment import ENVIRONMENT
 from tailrace.cli.on_cluster import AS_JSON, emit
 from tailrace.client.config import BrokerAddress
 from tailrace.config import properties
-from tailrace.config.environment import kafka_variables, with_listeners
+from tailrace.config.environment import kafka_variables, with_listeners, with_stores
 from tailrace.offline.show import printable
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def validate(file: Path, *, from_environment: bool, as_json: bool) -> None:
     text = file.read_text(encoding="utf-8", errors="replace")
     given = [Given(each.name, each.value, f"line {each.line}") for each in properties(text)]
     if from_environment:
-        variables = kafka_variables(os.environ)
+        variables = with_stores(kafka_variables(os.environ), os.environ)
         given += [
             Given(name, value, variables.sources[name])
             for name, value in variables.settings.items()

@@ -80,7 +80,12 @@ def serve(
     from tailrace.broker.config import broker_config
     from tailrace.broker.process import serve as serve_until_stopped
     from tailrace.config import parse_assignments, read_properties
-    from tailrace.config.environment import kafka_variables, named_with, with_listeners
+    from tailrace.config.environment import (
+        kafka_variables,
+        named_with,
+        with_listeners,
+        with_stores,
+    )
     from tailrace.runtime.system import system_runtime
 
     given = (
@@ -90,6 +95,7 @@ def serve(
     )
     variables = kafka_variables(os.environ)
     if from_environment:
+        variables = with_stores(variables, os.environ)
         given = with_listeners({**given, **variables.settings})
     # Over the file, as --override of kafka-server-start; the flags go over both.
     given |= parse_assignments(override)

@@ -4,13 +4,17 @@
     KAFKA_A__B=1                        a_b=1
     KAFKA_A___B=1                       a-b=1
 
-The rule is `KafkaDockerWrapper.getServerConfigsFromEnv`, and that of listeners is in the image's
-script `configure`. Unlike there a value is taken as it is: a backslash is a backslash.
+The rule is `KafkaDockerWrapper.getServerConfigsFromEnv`; that of listeners, and of the files of
+certificates, is in the image's script `configure`. Unlike there a value is taken as it is: a
+backslash is a backslash.
 """
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
+
+from tailrace.errors import ConfigError
 
 _START: Final = "KAFKA_"
 
@@ -27,6 +31,20 @@ _OF_KUBERNETES: Final = re.compile(
     r"KAFKA_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?)"
 )
 """Addresses that Kubernetes puts into the environment of each pod beside a service "kafka"."""
+
+SECRETS: Final = Path("/etc/kafka/secrets")
+"""The directory of certificates and of files with their passwords in the image."""
+
+_KEYSTORE: Final = {
+    "KAFKA_SSL_KEYSTORE_FILENAME": "ssl.keystore.location",
+    "KAFKA_SSL_KEYSTORE_CREDENTIALS": "ssl.keystore.password",
+    "KAFKA_SSL_KEY_CREDENTIALS": "ssl.key.password",
+}
+_TRUSTSTORE: Final = {
+    "KAFKA_SSL_TRUSTSTORE_FILENAME": "ssl.truststore.location",
+    "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "ssl.truststore.password",
+}
+"""Variables that name a file there: a store, or one whose content is a password."""
 
 
 class Variables(NamedTuple):
@@ -53,6 +71,47 @@ def kafka_variables(environment: Mapping[str, str]) -> Variables:
         name = name.replace("...", "-").replace("..", "_")
         settings[name], sources[name] = text, variable
     return Variables(settings, sources, tuple(passed_over))
+
+
+def with_stores(
+    variables: Variables, environment: Mapping[str, str], *, secrets: Path = SECRETS
+) -> Variables:
+    """Variables with the settings of the files that the environment names below `secrets`.
+
+    As in the image those of the keystore count if `KAFKA_ADVERTISED_LISTENERS` has a listener with
+    encryption, those of the truststore if such a listener asks for certificates, and both over the
+    setting itself. The image asks for all of them; here one that is missing may be the setting
+    itself, or the certificate needs none.
+
+    Raises:
+        ConfigError: a file is not there or cannot be read; all of them.
+    """
+    if "SSL://" not in environment.get("KAFKA_ADVERTISED_LISTENERS", ""):
+        return variables
+    named = dict(_KEYSTORE)
+    client_auth = environment.get("KAFKA_SSL_CLIENT_AUTH", "")
+    if "required" in client_auth or "requested" in client_auth:
+        named |= _TRUSTSTORE
+    settings, sources, faults = dict(variables.settings), dict(variables.sources), []
+    taken = [each for each in named if environment.get(each)]
+    for variable in taken:
+        path, name = secrets / environment[variable], named[variable]
+        try:
+            # As in a shell, without the ends of the last lines. A store is read with the others.
+            content = path.read_bytes().decode(errors="replace").rstrip("\n")
+        except OSError as error:
+            itself = f"{_START}{name.upper().replace('.', '_')}"
+            faults.append(
+                f"{variable}: {path} cannot be read ({error.strerror}); mount it there, or give "
+                f"{itself} instead"
+            )
+        else:
+            settings[name] = content if name.endswith(".password") else str(path)
+            sources[name] = variable
+    if faults:
+        raise ConfigError(faults)
+    passed_over = tuple(each for each in variables.passed_over if each not in taken)
+    return Variables(settings, sources, passed_over)
 
 
 def named_with(sources: Mapping[str, str], fault: str) -> str:

@@ -1,8 +1,17 @@
 """`KAFKA_*` variables: which settings they are, by the rule of Apache Kafka's image."""
 
+from pathlib import Path
+
 import pytest
 
-from tailrace.config.environment import kafka_variables, named_with, with_listeners
+from tailrace.config.environment import (
+    Variables,
+    kafka_variables,
+    named_with,
+    with_listeners,
+    with_stores,
+)
+from tailrace.errors import ConfigError
 from tests.unit.broker.test_kafka_settings import KAFKA
 
 
@@ -56,6 +65,63 @@ def test_listeners_follow_from_those_that_are_advertised() -> None:
     assert found == {**advertised, "listeners": "A://0.0.0.0:9092,B://0.0.0.0:9093"}
     for more in ({"listeners": "A://:1"}, {"process.roles": "controller"}):
         assert with_listeners(advertised | more) == advertised | more
+
+
+STORES = {
+    "KAFKA_ADVERTISED_LISTENERS": "SASL_SSL://kafka.example.com:9093",
+    "KAFKA_SSL_KEYSTORE_FILENAME": "broker.p12",
+    "KAFKA_SSL_KEYSTORE_CREDENTIALS": "keystore_creds",
+    "KAFKA_SSL_KEY_CREDENTIALS": "key_creds",
+    "KAFKA_SSL_TRUSTSTORE_FILENAME": "trusted.p12",
+    "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": "truststore_creds",
+}
+
+
+def taken(environment: dict[str, str], secrets: Path) -> Variables:
+    """The settings of an environment with the files that it names."""
+    return with_stores(kafka_variables(environment), environment, secrets=secrets)
+
+
+def test_files_of_certificates_are_settings(tmp_path: Path) -> None:
+    """The keystore's with an encrypted listener, the truststore's if it asks for certificates."""
+    for variable, name in STORES.items():
+        if variable != "KAFKA_ADVERTISED_LISTENERS":
+            (tmp_path / name).write_text(f"of {name}\n\n")
+    given = {**STORES, "KAFKA_SSL_KEYSTORE_LOCATION": "/other"}
+    found = taken(given, tmp_path)
+    keystore = {
+        "ssl.keystore.location": f"{tmp_path}/broker.p12",
+        "ssl.keystore.password": "of keystore_creds",
+        "ssl.key.password": "of key_creds",
+    }
+    listeners = {"advertised.listeners": STORES["KAFKA_ADVERTISED_LISTENERS"]}
+    assert found.settings == {**listeners, **keystore}
+    assert found.sources["ssl.key.password"] == "KAFKA_SSL_KEY_CREDENTIALS"
+    assert found.passed_over == (
+        "KAFKA_SSL_TRUSTSTORE_CREDENTIALS", "KAFKA_SSL_TRUSTSTORE_FILENAME",
+    )  # fmt: skip
+    found = taken(given | {"KAFKA_SSL_CLIENT_AUTH": "required"}, tmp_path)
+    assert found.passed_over == ()
+    assert found.settings == {
+        **listeners, **keystore,
+        "ssl.client.auth": "required",
+        "ssl.truststore.location": f"{tmp_path}/trusted.p12",
+        "ssl.truststore.password": "of truststore_creds",
+    }  # fmt: skip
+    plain = given | {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://kafka.example.com:9093"}
+    assert len(taken(plain, tmp_path).passed_over) == 5
+
+
+def test_a_file_that_is_missing_is_said_with_its_variable(tmp_path: Path) -> None:
+    """All of them at once, and what to give instead."""
+    (tmp_path / "broker.p12").write_text("x")
+    with pytest.raises(ConfigError) as raised:
+        taken(STORES, tmp_path)
+    missing = "cannot be read (No such file or directory); mount it there, or give KAFKA_SSL_"
+    assert raised.value.faults == [
+        f"KAFKA_SSL_{name}_CREDENTIALS: {tmp_path}/{file} {missing}{name}_PASSWORD instead"
+        for name, file in (("KEYSTORE", "keystore_creds"), ("KEY", "key_creds"))
+    ]
 
 
 def test_a_fault_has_its_variable() -> None:
