@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from tailrace.cli.arguments import BOOTSTRAP
 from tailrace.client.retries import ATTEMPTS_MAX
@@ -103,11 +104,15 @@ def on_cluster(command: FunctionT) -> FunctionT:
     ) -> object:
         settings = {} if command_config is None else client_settings(command_config)
         with faults_in_flags():
-            settings |= parse_assignments(assignments)
-        if "bootstrap.servers" in settings:
-            # In kafka-consumer-groups the flag replaces the setting in silence, so that a file for
-            # one cluster can be used with another by mistake.
+            assigned = parse_assignments(assignments)
+        if "bootstrap.servers" in assigned:
             raise click.UsageError("bootstrap.servers is given by --bootstrap")
+        # As in Kafka's tools the flag goes over the file.
+        of_file = settings.pop("bootstrap.servers", "").strip()
+        source = click.get_current_context().get_parameter_source("bootstrap")
+        if of_file and source is ParameterSource.DEFAULT:
+            bootstrap = of_file
+        settings |= assigned
         connection = Connection(bootstrap=bootstrap, settings=settings)
         return command(*arguments, connection=connection, **options)
 
@@ -116,7 +121,8 @@ def on_cluster(command: FunctionT) -> FunctionT:
         click.option(
             "--command-config", metavar="FILE",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="A properties file with client settings; passwords belong there, not in --option.",
+            help="A properties file with client settings; passwords belong there, not in --option. "
+            "Its bootstrap.servers count without --bootstrap.",
         ),
         click.option(
             "--option", "assignments", multiple=True, metavar="NAME=VALUE",

@@ -76,6 +76,21 @@ def test_settings_are_read_from_a_file_and_options_go_over_them(tmp_path: Path) 
     assert told.startswith("--option retries: ")
 
 
+def test_a_file_may_have_the_address(tmp_path: Path, nobody: str) -> None:
+    """One file is enough, as for Kafka's tools, and the flag goes over it."""
+    path = tmp_path / "client.properties"
+    path.write_text(f"bootstrap.servers={nobody}\n")
+    told = said("topic", "list", "--command-config", path)
+    assert f"{nobody}" in told
+    path.write_text("bootstrap.servers=nonsense\n")
+    told = said("topic", "list", "--command-config", path)
+    assert told == "--bootstrap: 'nonsense' is not HOST:PORT"
+    told = said("topic", "list", "--command-config", path, "--bootstrap-server", nobody)
+    assert f"{nobody}" in told
+    told = said("topic", "list", "--option", "bootstrap.servers=a:1")
+    assert told == "Error: bootstrap.servers is given by --bootstrap"
+
+
 MISTAKES = {
     "topic create t --config retention.ms": "'retention.ms' is not NAME=VALUE",
     "topic alter t": "nothing to change; give --config, --unset or --partitions",
