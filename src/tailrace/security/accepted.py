@@ -43,7 +43,7 @@ class AcceptedTlsSocket:
         """`secured` gets the principal of the client before any byte of it is received."""
         self._raw = socket
         self._listener = listener
-        self._secured = secured
+        self._secured: Callable[[Principal], None] | None = secured
         self._socket = TlsSocket(socket, partial(listener.context.wrap_bio, server_side=True))
         self._on_read: Callable[[], None] | None = None
         self._on_write: Callable[[], None] | None = None
@@ -112,11 +112,12 @@ class AcceptedTlsSocket:
             self._failure = EOFError(str(error))
         self._step = None
         if self._is_closed:
+            self._failure = None
             self._raw.close()
             return
         try:
             self._socket.flush(is_shaken=is_done)
-            if is_done:
+            if is_done and self._secured is not None:
                 self._secured(self._listener.principal_of(self._socket.tls))
         except OSError as error:
             self._failure = self._failure or error
@@ -145,6 +146,9 @@ class AcceptedTlsSocket:
     def close(self) -> None:
         """End the connection; callbacks stop."""
         self._on_read = self._on_write = None
+        # They refer to the connection and to this object, which would stay until the garbage
+        # collector looks at all objects, with the memory of OpenSSL that it does not know of.
+        self._secured = self._failure = None
         if not self._is_closed:
             self._is_closed = True
             if self._step is None:

@@ -212,6 +212,7 @@ class TlsSocket:
                 with contextlib.suppress(ssl.SSLWantReadError):
                     self.tls.unwrap()
             self._flush()
+        self._on_write = None
         self._socket.close()
 
     def _shake(self) -> None:

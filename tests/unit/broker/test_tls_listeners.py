@@ -1,5 +1,6 @@
 """Encrypted listeners of a broker: who gets in, by which name, and what breaks nothing."""
 
+import gc
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -27,6 +28,8 @@ from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tailrace.security.accepted import AcceptedTlsSocket
+from tailrace.server.connection import Connection
 from tailrace.server.dispatch import Dispatch
 from tailrace.testing import Outside, Peer
 from tailrace.testing.network import MemorySocket
@@ -47,6 +50,9 @@ BROKER = {
     **party("broker").keystore,
     **authority().truststore,
 }
+
+
+KEPT = (AcceptedTlsSocket, Connection)
 
 
 @asynccontextmanager
@@ -283,6 +289,33 @@ def test_a_handshake_that_is_left_ends_in_time(outside: Outside) -> None:
             await metadata(peer)
 
     outside.run(main())
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\xff"])
+def test_a_closed_connection_waits_for_no_garbage_collector(outside: Outside, sent: bytes) -> None:
+    """Its memory is freed at once, also after a handshake that has failed or was left."""
+
+    async def main() -> None:
+        async with serving(outside) as broker:
+            gc.collect()
+            gc.disable()
+            if sent:
+                socket = outside.network.open(broker.endpoint[1])
+                socket.send([sent])
+            else:
+                peer = await encrypted(outside, broker.endpoint[1])
+                await metadata(peer)
+                socket = channel_of(peer).raw
+            await outside.pass_time(1)
+            socket.close()
+            await outside.pass_time(10)
+            kept = [each for each in gc.get_objects() if isinstance(each, KEPT)]
+            assert not kept
+
+    try:
+        outside.run(main())
+    finally:
+        gc.enable()
 
 
 # -- bytes ------------------------------------------------------------------------------------
