@@ -38,7 +38,10 @@ _SETTINGS = (
     (
         "process.roles=broker,controller\nnode.id=7\nlog.dirs=/a,/b\nlisteners=A://:9092,C://h:1\n"
         "listener.security.protocol.map=A:SASL_SSL,C:PLAINTEXT\ncontroller.listener.names=C\n"
-        "listener.name.a.ssl.keystore.location=/x\nconfig.providers=f\nbroker.rack=${f:a:b}"
+        "listener.name.a.ssl.keystore.location=/x\nconfig.providers=f,e\nbroker.rack=${f:a:b}\n"
+        "config.providers.f.class=org.apache.kafka.common.config.provider.FileConfigProvider\n"
+        "config.providers.e.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+        "config.providers.e.param.allowlist.pattern=[A-Z]+\nlog.dir=${e:HOME}"
     ),
     "log.dirs=\\u0061\\\n  b\nmax.connections.per.ip.overrides=a:1\nnum.partition=\\ud83d\nx:y",
 )
