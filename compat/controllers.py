@@ -78,7 +78,9 @@ from tailrace.protocol.messages.unregister_broker import (
     UnregisterBrokerResponse,
 )
 from tailrace.replication.leadership import IsrChange
+from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.system import Runtime, system_runtime
+from tailrace.security.quotas import ClientQuotas, QuotaConfig
 
 CONTROLLER_ID: Final = 3000
 BROKER_ID: Final = 7
@@ -167,7 +169,9 @@ class _Broker:
         frame = encode_request(
             api, request, version=api.last_version, correlation_id=1, client_id="compat"
         )
-        found = self.forwarding.wrap(_own)(memoryview(frame)[4:], Caller("127.0.0.1:1"), None)
+        quotas = ClientQuotas(dict, SystemClock(), QuotaConfig())
+        dispatch = self.forwarding.wrap(_own, quotas)
+        found = dispatch(memoryview(frame)[4:], Caller("127.0.0.1:1"), None)
         buffers = found if isinstance(found, list) else await found
         data = b"".join(cast("list[bytes]", buffers))
         return decode_response(api, api.last_version, memoryview(data)[4:])

@@ -464,7 +464,7 @@ class RunningBroker:
             # What an answer depends on is bound here, so that no request has to carry it.
             of_listener = replace(services, listener=name)
             handlers = dispatcher.with_handlers(find_handlers(of_listener))
-            dispatch = self._quorum.wrap(handlers.dispatch)
+            dispatch = self._quorum.wrap(handlers.dispatch, self.quotas)
             # A repeated request would bypass the wrapper.
             if wrap_dispatch:
                 return RequestAnswers(wrap_dispatch(dispatch))

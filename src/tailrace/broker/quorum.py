@@ -22,6 +22,7 @@ from tailrace.errors import StorageError, TailraceError
 from tailrace.model import ProducerId, TopicPartition
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.system import Runtime
+from tailrace.security.quotas import ClientQuotas
 from tailrace.server.dispatch import Dispatch
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import LogManager, locked_directories
@@ -78,8 +79,11 @@ class Quorum(Protocol):
         """
         ...
 
-    def wrap(self, dispatch: Dispatch) -> Dispatch:
-        """The dispatch with the requests that other nodes answer, if there are any."""
+    def wrap(self, dispatch: Dispatch, quotas: ClientQuotas) -> Dispatch:
+        """The dispatch with the requests that other nodes answer, if there are any.
+
+        The time that this node spends on them counts for `quotas`, those of clients.
+        """
         ...
 
     def started(self, broker: "RunningBroker") -> None:
@@ -173,7 +177,7 @@ class OwnQuorum:
     async def next_producer_id(self) -> ProducerId:
         return await self._runtime.threads.run(self._controller.next_producer_id)
 
-    def wrap(self, dispatch: Dispatch) -> Dispatch:
+    def wrap(self, dispatch: Dispatch, quotas: ClientQuotas) -> Dispatch:  # noqa: ARG002 - there are none
         return dispatch
 
     def started(self, broker: "RunningBroker") -> None:

@@ -10,6 +10,10 @@ ApiVersions of this broker names for these APIs only versions that the controlle
 its answer passes as it is. A client that has asked before another controller became the active one
 may still send a later version. Its connection is closed then, and it asks again, as in Kafka.
 
+The time that this broker spends on them is counted for the quota of the client. Its throttle time
+is that or the controller's, whichever is longer, and this broker's connection is what is not read
+meanwhile (`RequestHandlerHelper.sendForwardedResponse`).
+
 A client gets REQUEST_TIMED_OUT if no controller answers within a minute. Whether the change was
 made is not known then, as with any lost answer.
 """
@@ -59,7 +63,7 @@ from tailrace.protocol.messages.api_versions import (
     ApiVersionsResponse,
 )
 from tailrace.runtime.threads import Threads
-from tailrace.security.quotas import STRICT_SINCE
+from tailrace.security.quotas import Charge, ClientQuotas
 from tailrace.server.dispatch import ConnectionRepeats, Dispatch
 from tailrace.values import replace
 
@@ -84,6 +88,9 @@ CUT: Final = FORWARDED | ALTERING | {
     ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN
 }  # fmt: skip
 """The APIs of which a client is offered the controller's versions (`ApiKeys.forwardable`)."""
+
+_THROTTLED: Final = (FORWARDED | ALTERING) - {ApiKey.DESCRIBE_QUORUM}
+"""The APIs whose answers have a throttle time: as their first field, in all served versions."""
 
 _WRAPPED: Final = frozenset(map(int, FORWARDED | ALTERING | {ApiKey.API_VERSIONS}))
 _VERSIONS_KEPT_MAX: Final = 32
@@ -149,8 +156,8 @@ class Forwarding:
         if self._asking is not None:
             self._asking.cancel()
 
-    def wrap(self, dispatch: Dispatch) -> Dispatch:
-        """`dispatch`, but for the requests that a controller answers."""
+    def wrap(self, dispatch: Dispatch, quotas: ClientQuotas) -> Dispatch:
+        """`dispatch`, but for the requests that a controller answers; `quotas` are of clients."""
 
         def answer(
             frame: memoryview, caller: Caller = NOBODY, repeats: ConnectionRepeats | None = None
@@ -167,8 +174,16 @@ class Forwarding:
             if header.api is None:
                 return dispatch(frame, caller, repeats)  # It refuses that.
             # A copy, since the frame's memory belongs to the connection.
+            charge = quotas.charge_or_none(header, len(frame))
             received = _Received(header, bytes(frame), position)
-            return self._alter(dispatch, received) if key in ALTERING else self._forward(received)
+            answered = (
+                self._alter(dispatch, received, charge)
+                if key in ALTERING
+                else self._forward(received, charge)
+            )
+            if charge is not None:
+                charge.pause()
+            return answered
 
         return answer
 
@@ -195,17 +210,26 @@ class Forwarding:
 
     # -- one request --------------------------------------------------------------------------
 
-    async def _forward(self, received: _Received) -> list[Records]:
+    async def _forward(self, received: _Received, charge: Charge | None) -> list[Records]:
+        sent = self._sent(received.frame, received.header.caller)
         try:
-            answer = await self._sent(received.frame, received.header.caller)
+            answer = await (sent if charge is None else charge.timed(sent))
         except (ForwardRefusedError, NoControllerError, UnsupportedBrokerError,
                 AuthenticationError) as error:  # fmt: skip
             code = _code_for_client(error, received.header)
             # Only now is the request decoded, and on a thread: it may have many parts.
             return await self._threads.run(partial(_refused, received, code))
+        throttle_ms = 0
+        position = _throttle_position(received.header, answer)
+        if position:
+            [throttle_ms] = _SIZE.unpack_from(answer, position)
+        own_ms = 0 if charge is None else charge.settle()
+        if own_ms > throttle_ms:
+            throttle_ms = own_ms
+            if position:
+                rest = answer[position + _SIZE.size :]
+                answer = b"".join((answer[:position], _SIZE.pack(own_ms), rest))
         buffers: list[Records] = [_SIZE.pack(len(answer)), answer]
-        throttle_ms = _throttle_ms(received.header, answer)
-        # The controller counts, and the client's connection is this broker's.
         return Throttled(buffers, throttle_ms) if throttle_ms > 0 else buffers
 
     async def _sent(self, frame: bytes, caller: Caller) -> bytes:
@@ -217,31 +241,42 @@ class Forwarding:
 
     # -- settings -----------------------------------------------------------------------------
 
-    async def _alter(self, dispatch: Dispatch, received: _Received) -> list[Records]:
+    async def _alter(
+        self, dispatch: Dispatch, received: _Received, charge: Charge | None
+    ) -> list[Records]:
         # Imported with the first of them, as the handlers are (decision 24).
         from tailrace.broker.kraft.forwarded_configs import AlterRequest, Decider, alter, deciders
 
         header = received.header
         request: Any = await self._threads.run(received.decode)
         if all(each is Decider.CONTROLLER for each in deciders(request)):
-            return await self._forward(received)
+            return await self._forward(received, charge)
+        throttle_ms = 0
+
+        def results_of(answer: list[Records]) -> Sequence[Any]:
+            nonlocal throttle_ms
+            if isinstance(answer, Throttled):
+                throttle_ms = max(throttle_ms, answer.throttle_ms)
+            return _results(header, answer)
 
         async def here(part: AlterRequest) -> Sequence[Any]:
+            # It counts the time of this part.
             found = dispatch(memoryview(received.with_part(part).frame), header.caller, None)
-            return _results(header, found if isinstance(found, list) else await found)
+            return results_of(found if isinstance(found, list) else await found)
 
         async def forward(part: AlterRequest) -> Sequence[Any]:
-            return _results(header, await self._forward(received.with_part(part)))
+            return results_of(await self._forward(received.with_part(part), charge))
 
         results = await alter(request, here=here, forward=forward)
         api = APIS[header.api_key]
         make: Any = api.response
-        return response_buffers(
+        buffers = response_buffers(
             api,
-            make(responses=tuple(results)),
+            make(throttle_time_ms=throttle_ms, responses=tuple(results)),
             version=header.api_version,
             correlation_id=header.correlation_id,
         )
+        return Throttled(buffers, throttle_ms) if throttle_ms else buffers
 
     # -- versions -----------------------------------------------------------------------------
 
@@ -308,17 +343,15 @@ class Forwarding:
         return replace(ours, min_version=first, max_version=last) if first <= last else None
 
 
-def _throttle_ms(header: RequestHeader, answer: bytes) -> int:
-    """The throttle time in an answer to a request that quotas of changes are for; else 0."""
-    if header.api_key not in STRICT_SINCE:
+def _throttle_position(header: RequestHeader, answer: bytes) -> int:
+    """The position of the throttle time in an answer; 0: it has none."""
+    if header.api_key not in _THROTTLED:
         return 0
-    # The first field of these answers, in all versions that are served, after the correlation id.
+    # After the correlation id.
     position = _SIZE.size
     if APIS[header.api_key].has_response_tags(header.api_version):
         position += 1
-    if len(answer) < position + _SIZE.size:
-        return 0
-    return int(_SIZE.unpack_from(answer, position)[0])
+    return position if len(answer) >= position + _SIZE.size else 0
 
 
 def _code_for_client(error: TailraceError, header: RequestHeader) -> ErrorCode:

@@ -68,6 +68,7 @@ from tailrace.replication.replicas import Replicas
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.runtime.ids import random_uuid
 from tailrace.runtime.system import Runtime
+from tailrace.security.quotas import ClientQuotas
 from tailrace.server.dispatch import Dispatch
 from tailrace.storage.directories import unusable
 from tailrace.storage.directory_logs import DirectoryLogs
@@ -426,8 +427,8 @@ class Membership:
     def new_id(self) -> UUID:
         return random_uuid(self._runtime.chance)
 
-    def wrap(self, dispatch: Dispatch) -> Dispatch:
-        return self._forwarding.wrap(dispatch)
+    def wrap(self, dispatch: Dispatch, quotas: ClientQuotas) -> Dispatch:
+        return self._forwarding.wrap(dispatch, quotas)
 
     async def create_topics(self, missing: Sequence[NewTopic]) -> Mapping[str, TailraceError]:
         return await self._creation.create(missing)

@@ -2,15 +2,17 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
-from tailrace.broker.kraft.forwarding import FORWARDED, Forwarding
+from tailrace.broker.kraft.forwarding import ALTERING, FORWARDED, Forwarding
 from tailrace.client.config import ClientConfig
+from tailrace.cluster.metadata.image import QuotaEntity
 from tailrace.model import ANONYMOUS
-from tailrace.protocol.answers import CloseConnectionError
+from tailrace.protocol.answers import CloseConnectionError, Throttled
 from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.config_resources import ResourceType
 from tailrace.protocol.envelopes import address_bytes, principal_bytes
@@ -82,6 +84,7 @@ from tailrace.protocol.messages.metadata import MetadataRequest
 from tailrace.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from tailrace.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from tailrace.protocol.messages.update_features import UpdateFeaturesRequest
+from tailrace.security.quotas import ClientQuotas, QuotaConfig, QuotaKind
 from tailrace.testing import Outside
 from tests.unit.broker.kraft.scripted import (
     CLIENT,
@@ -170,13 +173,22 @@ class Scene:
         self.controller.answers[EnvelopeRequest] = self._envelope
         self.controllers, self.channel = channel_to(outside, self.controller, config=config)
         self.forwarding = Forwarding(self.controllers, self.channel, outside.runtime.threads)
-        self.dispatch = self.forwarding.wrap(self._dispatch)
+        self.limits: dict[QuotaEntity, dict[str, float]] = {}
+        self.quotas = ClientQuotas(lambda: self.limits, outside.clock, QuotaConfig())
+        self.dispatch = self.forwarding.wrap(self._dispatch, self.quotas)
 
     async def ask(self, request: Message, key: ApiKey, version: int | None = None) -> Any:
         """The answer to a client."""
         api = APIS[key]
         found = self.dispatch(frame_of(request, api, version), CALLER, None)
         return await read(found, api, api.last_version if version is None else version)
+
+    def use_up_time(self) -> None:
+        """Have the client be above its quota of request time, by more than a window."""
+        self.limits = {QuotaEntity((("client-id", "client"),)): {QuotaKind.REQUEST_TIME: 1.0}}
+        counter = self.quotas.find(QuotaKind.REQUEST_TIME, "ANONYMOUS", "client")
+        assert counter is not None
+        counter.record(1000, self.quotas.now_ms)
 
     def _envelope(self, envelope: EnvelopeRequest) -> Any:
         self.envelopes.append(envelope)
@@ -374,6 +386,44 @@ async def test_the_broker_asks_for_itself_as_for_a_client(outside: Outside) -> N
         (envelope,) = on.envelopes
         assert int.from_bytes(envelope.request_data[2:4], "big") == 4
         assert envelope.client_host_address == bytes([192, 0, 2, 7])
+
+
+def _given(answer: Any, _: Any) -> Any:
+    """The same answer, whatever is asked."""
+    return answer
+
+
+@pytest.mark.parametrize("key", sorted(FORWARDED | ALTERING))
+async def test_the_longer_throttle_time_counts(outside: Outside, key: ApiKey) -> None:
+    """The client's connection is this broker's, so it waits for the controller's time, too."""
+    api = APIS[key]
+    make: Any = api.response
+    has_time = key is not ApiKey.DESCRIBE_QUORUM
+    async with scene(outside) as on:
+        on.use_up_time()
+        for version in api.versions:
+            for theirs_ms, due_ms in ((0, 1000), (400, 1000), (2500, 2500)):
+                fields = {"throttle_time_ms": theirs_ms} if has_time else {}
+                on.answer = partial(_given, make(**fields))
+                request = REQUESTS.get(key) or api.request()
+                found = on.dispatch(frame_of(request, api, version), CALLER, None)
+                buffers = found if isinstance(found, list) else await found
+                assert isinstance(buffers, Throttled)
+                assert buffers.throttle_ms == (due_ms if has_time else 1000)
+                if has_time:
+                    answer = await read(buffers, api, version)
+                    assert answer.throttle_time_ms == due_ms
+
+
+async def test_without_a_quota_a_forwarded_request_is_not_throttled(outside: Outside) -> None:
+    """Its answer passes as the controller has written it."""
+    async with scene(outside) as on:
+        made = CreateTopicsResponse(topics=(CreatableTopicResult(name="t", num_partitions=3),))
+        on.answer = lambda _: made
+        api = APIS[ApiKey.CREATE_TOPICS]
+        found = on.dispatch(frame_of(REQUESTS[ApiKey.CREATE_TOPICS], api), CALLER, None)
+        buffers = found if isinstance(found, list) else await found
+        assert not isinstance(buffers, Throttled)
 
 
 # -- versions ---------------------------------------------------------------------------------
@@ -578,6 +628,19 @@ async def test_a_resource_that_the_controller_leaves_out_is_an_error(outside: Ou
         on.own = altered(0, "here")
         answer = await on.ask(altering((LOGGER, "1"), (TOPIC, "t")), KEY)
         assert [each[:2] for each in results(answer)] == [("1", 0), ("t", -1)]
+
+
+async def test_the_throttle_time_of_a_part_is_that_of_the_whole(outside: Outside) -> None:
+    """The request is cut in two, and its client gets one answer."""
+    async with scene(outside) as on:
+        on.use_up_time()
+        on.answer, on.own = altered(0, "controller"), altered(0, "here")
+        request = altering((TOPIC, "t"), (LOGGER, "1"))
+        found = on.dispatch(frame_of(request, APIS[KEY]), CALLER, None)
+        buffers = found if isinstance(found, list) else await found
+        assert isinstance(buffers, Throttled)
+        answer = await read(buffers, APIS[KEY], APIS[KEY].last_version)
+        assert answer.throttle_time_ms == buffers.throttle_ms == 1000
 
 
 async def test_without_a_controller_only_its_part_fails(outside: Outside) -> None:
