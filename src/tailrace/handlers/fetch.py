@@ -58,7 +58,6 @@ from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import LeaderEpoch, Offset, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.fetch import (
     AbortedTransaction,
@@ -473,7 +472,9 @@ class _Reading:
         known = self._services.find_topic(topic, topic_id)
         if self._may_read is not None:
             # By its name also where it does not exist, which nobody shall learn.
-            asked = topic or (None if known is None else known.name)
+            asked: str | None = topic
+            if self._version >= IDS_SINCE:
+                asked = None if known is None else known.name
             if not self._may_read(asked):
                 self._put_urgent(part, _failed(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 return
@@ -692,7 +693,7 @@ class _Reading:
 
     def _unknown(self, part: _RequestedPartition) -> PartitionData:
         """The answer where no topic has the name or the id."""
-        topic_id, wanted = part.read.topic_id, part.read.wanted
+        wanted = part.read.wanted
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         # As Kafka, which looks an id up once: from then on it goes by the name, in the request and
         # in the session, and another topic may have that by now.
@@ -705,7 +706,7 @@ class _Reading:
             except TailraceError as error:
                 return self._refused(wanted, successor, error, partition=None)
             code = ErrorCode.INCONSISTENT_TOPIC_ID
-        elif name is None and part.answer is None and topic_id != NO_UUID:
+        elif name is None and part.answer is None and self._version >= IDS_SINCE:
             code = ErrorCode.UNKNOWN_TOPIC_ID
         return _failed(wanted, code)
 

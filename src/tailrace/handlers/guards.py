@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from tailrace.config.settings import INT32_MAX
 from tailrace.handlers.produce_refusals import has_transactional
 from tailrace.handlers.refusals import answered_parts, refusal, refused_parts
 from tailrace.protocol.answers import Answer, Deferred, Handled, Handler, LongAnswer
@@ -37,6 +38,9 @@ Data = Any
 
 CHECKED_INLINE_MAX: Final = 500
 """Most names of a request that are checked in one step: each takes some 3 us."""
+
+_IDS_SINCE: Final = {ApiKey.PRODUCE: 13, ApiKey.OFFSET_COMMIT: 10, ApiKey.OFFSET_FETCH: 10}
+"""The first version that names topics by their ids alone (KIP-516)."""
 
 Steps = Generator[None, None, T]
 """Work that may be interrupted at each `yield`."""
@@ -122,7 +126,7 @@ class Guard:
             if need.instead and self.has_instead(header, need):
                 continue
             for each in getattr(request, need.field):
-                part = self.name_in(each, need)
+                part = self.name_in(header, each, need)
                 if part is not None and not self.authorizer.allows(
                     header, need.operation, need.resource, name=part, is_access=False
                 ):
@@ -147,7 +151,7 @@ class Guard:
         allowed: list[Any] = []
         denied: list[Any] = []
         for each in parts:
-            name = self.name_in(each, need)
+            name = self.name_in(header, each, need)
             # Nobody knows an id of no topic; the handler says so.
             is_allowed = name is None or self.authorizer.allows(
                 header, need.operation, need.resource, name=name
@@ -156,7 +160,7 @@ class Guard:
             yield
         return allowed, denied
 
-    def name_in(self, part: Data, need: Need) -> str | None:
+    def name_in(self, header: RequestHeader, part: Data, need: Need) -> str | None:
         """The name of a part; None: it has the id of a topic that there is not."""
         if isinstance(part, str):
             return part
@@ -164,6 +168,8 @@ class Guard:
         if topic_id != NO_UUID and need.resource is AclResource.TOPIC:
             return self.topic_name(topic_id)
         name: str = getattr(part, need.name)
+        if not name and header.api_version >= _IDS_SINCE.get(self.api.key, INT32_MAX):
+            return None  # An id of zero is one of them; an empty name is refused as others are.
         return name
 
     def only_allowed(

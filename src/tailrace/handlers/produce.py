@@ -52,7 +52,6 @@ from tailrace.handlers.services import Services, error_code
 from tailrace.model import Acks, Codec, Offset, TopicPartition
 from tailrace.protocol.answers import Answer, CloseConnectionError, Deferred
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -87,6 +86,8 @@ if TYPE_CHECKING:
 ZSTD_SINCE = 7
 # The first version whose answers name other leaders (KIP-951).
 LEADERS_SINCE = 10
+# The first version that names topics by their ids alone (KIP-516).
+IDS_SINCE = 13
 SHORT_COUNT_MAX = 32
 """Most batches of a request that is answered in one callback: each takes some 50 us."""
 # A set of ints: the acks of a request are any int16, and `Acks(5)` would raise.
@@ -278,7 +279,7 @@ async def _produce_in_slices(
         outcomes.append(_TopicResult(data.name, data.topic_id, []))
         for each in data.partition_data:
             topic = await _find_free(services, data, each.index)
-            refused, guard = refusal or _refusal_of_topic(topic, data), None
+            refused, guard = refusal or _refusal_of_topic(topic, header), None
             if topic is not None and admission is not None:
                 name = TopicPartition(topic.name, each.index)
                 refused = refused or admission.refusals.get(name)
@@ -430,7 +431,7 @@ def _produce(
     is_for_all: bool,
 ) -> list[_PartitionResult]:
     topic = services.find_topic(data.name, data.topic_id)
-    refusal = refusal or _refusal_of_topic(topic, data)
+    refusal = refusal or _refusal_of_topic(topic, header)
     if refusal is not None:
         return [_PartitionResult(_refused(each.index, refusal)) for each in data.partition_data]
     assert topic is not None
@@ -440,12 +441,11 @@ def _produce(
     ]
 
 
-def _refusal_of_topic(topic: Topic | None, data: TopicProduceData) -> Refusal | None:
+def _refusal_of_topic(topic: Topic | None, header: RequestHeader) -> Refusal | None:
     if topic is None:
-        is_by_name = data.topic_id == NO_UUID
+        has_ids = header.api_version >= IDS_SINCE
         return Refusal(
-            # As in Kafka the second code is only for requests with ids (v13, KIP-516).
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_by_name else ErrorCode.UNKNOWN_TOPIC_ID
+            ErrorCode.UNKNOWN_TOPIC_ID if has_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
     if topic.is_internal:
         # Kafka lets a client write to them whose id is `__admin_client`. Here nobody may.
@@ -501,7 +501,7 @@ async def _append_long(
         # A move may complete while the check runs, and it takes no appends meanwhile.
         await services.replicas.wait_until_free(name)
         # The check has run on a worker thread: meanwhile the topic may have been deleted.
-        refusal = _refusal_of_topic(services.find_topic(named.name, named.topic_id), named)
+        refusal = _refusal_of_topic(services.find_topic(named.name, named.topic_id), header)
         if refusal is not None:
             return _PartitionResult(_refused(data.index, refusal))
         if services.replicas.find(name) is not partition:

@@ -3,25 +3,33 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from uuid import UUID
 
 import pytest
 
 from tailrace.broker.broker import RunningBroker
 from tailrace.handlers.guarded_repeats import GuardedRepeats
 from tailrace.handlers.guards import CHECKED_INLINE_MAX
-from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
 )
 from tailrace.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from tailrace.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
-from tailrace.protocol.messages.fetch import FetchRequest, FetchResponse
+from tailrace.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -46,7 +54,12 @@ from tailrace.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from tailrace.protocol.messages.produce import ProduceResponse
+from tailrace.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from tailrace.security.acls import AclBinding, AclResource, PatternType, Permission
 from tailrace.security.acls import AclOperation as Op
 from tailrace.security.authorizer_config import STANDARD_AUTHORIZER
@@ -92,9 +105,11 @@ def rule(
 
 
 @asynccontextmanager
-async def at_open_broker(outside: Outside) -> AsyncIterator[tuple[RunningBroker, Peer, User]]:
+async def at_open_broker(
+    outside: Outside, settings: dict[str, str] | None = None
+) -> AsyncIterator[tuple[RunningBroker, Peer, User]]:
     """A broker, a client, and the same client as who changes entries, over a connection."""
-    async with running(outside, OPEN) as broker:
+    async with running(outside, {**OPEN, **(settings or {})}) as broker:
         peer = connect(outside, broker)
         await create_topic(peer, TOPIC)
         await create_topic(peer, OTHER)
@@ -335,33 +350,108 @@ async def test_pages_of_topics_tell_nothing_of_those_that_are_denied(outside: Ou
 
 
 async def test_a_regular_expression_finds_what_the_member_may_describe(outside: Outside) -> None:
-    """A topic that it may not describe is not assigned to it, and it learns nothing of it."""
-    async with at_open_broker(outside) as (broker, peer, admin):
+    """A topic that it may not describe is not assigned to it; a change of rights counts later.
+
+    The expression is resolved again after `group.consumer.regex.refresh.interval.ms`.
+    """
+    refreshed = {"group.consumer.regex.refresh.interval.ms": "20000"}
+    async with at_open_broker(outside, refreshed) as (broker, peer, admin):
         await find(peer, 0)
         await admin.create_acls(rule(Op.DESCRIBE, OTHER))
-        epoch, assigned = 0, None
-        for _ in range(10):
-            request = ConsumerGroupHeartbeatRequest(
-                group_id=GROUP,
-                member_id="m",
-                member_epoch=epoch,
-                rebalance_timeout_ms=10_000 if epoch == 0 else -1,
-                subscribed_topic_names=None,
-                subscribed_topic_regex=f"{TOPIC}|{OTHER}" if epoch == 0 else None,
-                topic_partitions=() if epoch == 0 else None,
-            )
-            answer = await peer.ask(
-                ApiKey.CONSUMER_GROUP_HEARTBEAT, request, ConsumerGroupHeartbeatResponse
-            )
-            assert answer.error_code == ALLOWED
-            epoch = answer.member_epoch
-            if answer.assignment is not None and answer.assignment.topic_partitions:
-                assigned = answer.assignment.topic_partitions
-                break
-            await outside.pass_time(2)
-        assert assigned is not None
-        topics = broker.cluster.image.topics
-        assert [each.topic_id for each in assigned] == [topics[TOPIC].topic_id]
+        epoch, owned = 0, tuple[TopicPartitions, ...]()
+
+        async def beat_until(*names: str) -> None:
+            """Send heartbeats until the member has these topics, and no others.
+
+            What it has may be as before, or nothing, until the group is assigned again.
+            """
+            nonlocal epoch, owned
+            topics = broker.cluster.image.topics
+            before, due = owned, {topics[each].topic_id for each in names}
+            for _ in range(40):
+                request = ConsumerGroupHeartbeatRequest(
+                    group_id=GROUP,
+                    member_id="m",
+                    member_epoch=epoch,
+                    rebalance_timeout_ms=10_000,
+                    subscribed_topic_names=None,
+                    subscribed_topic_regex=f"{TOPIC}|{OTHER}",
+                    topic_partitions=owned,
+                )
+                answer = await peer.ask(
+                    ApiKey.CONSUMER_GROUP_HEARTBEAT, request, ConsumerGroupHeartbeatResponse
+                )
+                assert answer.error_code == ALLOWED
+                epoch = answer.member_epoch
+                if answer.assignment is not None:
+                    owned = tuple(
+                        TopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
+                        for each in answer.assignment.topic_partitions
+                    )
+                found = {each.topic_id for each in owned}
+                if found == due:
+                    return
+                assert found <= {each.topic_id for each in before}
+                await outside.pass_time(2)
+            raise AssertionError(f"the member has not got {names}")
+
+        await beat_until(TOPIC)
+        await admin.delete_acls(ANONYMOUS)
+        await beat_until(TOPIC, OTHER)
+        await admin.create_acls(rule(Op.DESCRIBE, TOPIC))
+        await beat_until(OTHER)
+
+
+@pytest.mark.parametrize("version", [BY_NAME_PRODUCE, APIS[ApiKey.PRODUCE].last_version])
+async def test_a_produce_to_no_name_or_to_an_unknown_id(outside: Outside, version: int) -> None:
+    """Without rights an empty name is refused as others are, and an unknown id is unknown."""
+    async with secured(outside) as broker:
+        admin = User(connect(outside, broker))
+        topic_id = (await create_topic(admin.peer, TOPIC)).topic_id
+        user = admin.other("u")
+
+        async def code(name: str, id_: UUID) -> int:
+            data = PartitionProduceData(index=0, records=batch(b"v"))
+            topic = TopicProduceData(name=name, topic_id=id_, partition_data=(data,))
+            request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=(topic,))
+            answer = await user.ask(request, ProduceResponse, version=version)
+            return answer.responses[0].partition_responses[0].error_code
+
+        if version == BY_NAME_PRODUCE:
+            assert await code("", NO_UUID) == await code(TOPIC, NO_UUID) == REFUSED
+            return
+        for unknown in (NO_UUID, UUID(int=7)):
+            assert await code("", unknown) == ErrorCode.UNKNOWN_TOPIC_ID
+        assert await code("", topic_id) == REFUSED
+        await admin.create_acls(AclBinding(AclResource.TOPIC, TOPIC, "User:u", Op.WRITE))
+        assert await code("", topic_id) == ALLOWED
+
+
+@pytest.mark.parametrize("version", [BY_NAME_FETCH, APIS[ApiKey.FETCH].last_version])
+async def test_a_fetch_of_no_name_or_of_an_unknown_id(outside: Outside, version: int) -> None:
+    """The codes are those of Produce; what is refused has records of no bytes, and not none."""
+    async with secured(outside) as broker:
+        admin = User(connect(outside, broker))
+        topic_id = (await create_topic(admin.peer, TOPIC)).topic_id
+        user = admin.other("u")
+
+        async def code(name: str, id_: UUID) -> int:
+            part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+            topic = FetchTopic(topic=name, topic_id=id_, partitions=(part,))
+            request = FetchRequest(max_bytes=1000, topics=(topic,))
+            answer = await user.ask(request, FetchResponse, version=version)
+            [found] = answer.responses[0].partitions
+            assert found.records == b""
+            return found.error_code
+
+        if version == BY_NAME_FETCH:
+            assert await code("", NO_UUID) == await code(TOPIC, NO_UUID) == REFUSED
+            return
+        for unknown in (NO_UUID, UUID(int=7)):
+            assert await code("", unknown) == ErrorCode.UNKNOWN_TOPIC_ID
+        assert await code("", topic_id) == REFUSED
+        await admin.create_acls(AclBinding(AclResource.TOPIC, TOPIC, "User:u", Op.READ))
+        assert await code("", topic_id) == ALLOWED
 
 
 async def test_a_request_of_many_names_is_checked_in_slices(outside: Outside) -> None:
