@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from compat import ours
 from compat.kafka import Kafka
@@ -19,6 +19,10 @@ from tailrace.client.admin import Admin, NewTopic, QuotaEntity
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import decode_response, encode_request
+from tailrace.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+)
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
@@ -26,7 +30,18 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from tailrace.protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tailrace.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -49,6 +64,13 @@ _QUOTAS = {
     QuotaEntity.of(user=None): {"producer_byte_rate": 1e9, "consumer_byte_rate": 1e9},
     QuotaEntity.of(user="ANONYMOUS", client_id="quiet"): {"producer_byte_rate": 1000.0},
     QuotaEntity.of(user="ANONYMOUS", client_id="maker"): {"controller_mutation_rate": 1.0},
+    # Less than any request takes, and more than all of them.
+    QuotaEntity.of(user="ANONYMOUS", client_id="slow"): {"request_percentage": 0.0001},
+    QuotaEntity.of(user="ANONYMOUS", client_id="fast"): {"request_percentage": 10_000.0},
+    QuotaEntity.of(user="ANONYMOUS", client_id="both"): {
+        "request_percentage": 0.0001,
+        "producer_byte_rate": 1000.0,
+    },
     QuotaEntity.of(user="ANONYMOUS", client_id="app"): {
         "producer_byte_rate": 1000.0,
         "consumer_byte_rate": 1000.0,
@@ -170,6 +192,7 @@ def _loaded(servers: str) -> Iterator[Measured]:
     yield _produced(servers, "free", 200_000)
     yield _unanswered(servers)
     yield _fetched(servers)
+    yield from _timed(servers)
     yield from _created(servers)
 
 
@@ -202,19 +225,45 @@ def _produce(size: int, *, acks: int = 1) -> ProduceRequest:
 
 
 def _fetched(servers: str) -> Measured:
-    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    request = FetchRequest(
-        max_wait_ms=0, min_bytes=1, topics=(FetchTopic(topic=TOPIC, partitions=(wanted,)),)
-    )
     with linked(servers, "app") as link:
         throttled: list[int] = []
         sizes: list[int] = []
         # The first batch is larger than the burst: it comes when the rate allows for it, or never.
         for _ in range(2):
-            answer = link.ask(ApiKey.FETCH, request, FetchResponse, version=BY_NAME)
+            answer = link.ask(ApiKey.FETCH, _fetch(), FetchResponse, version=BY_NAME)
             throttled.append(answer.throttle_time_ms)
             sizes.append(sum(len(p.records or b"") for t in answer.responses for p in t.partitions))
         return Measured("fetch of a batch above the burst", f"bytes {sizes}", max(throttled))
+
+
+def _timed(servers: str) -> Iterator[Measured]:
+    """Requests of each kind above a quota of time, which delays by one window at most."""
+    latest = ListOffsetsTopic(name=TOPIC, partitions=(ListOffsetsPartition(partition_index=0),))
+    limits = DescribeClientQuotasRequest(components=(), strict=False)
+    changes = AlterClientQuotasRequest(entries=())
+    for client_id in ("slow", "fast"):
+        for key, request, answer, version in (
+            (ApiKey.API_VERSIONS, ApiVersionsRequest(), ApiVersionsResponse, 2),
+            (ApiKey.METADATA, MetadataRequest(topics=()), MetadataResponse, 9),
+            (ApiKey.LIST_OFFSETS, ListOffsetsRequest(topics=(latest,)), ListOffsetsResponse, 6),
+            (ApiKey.PRODUCE, _produce(10), ProduceResponse, BY_NAME),
+            (ApiKey.FETCH, _fetch(), FetchResponse, BY_NAME),
+            (ApiKey.DESCRIBE_CLIENT_QUOTAS, limits, DescribeClientQuotasResponse, 1),
+            # One that a controller answers.
+            (ApiKey.ALTER_CLIENT_QUOTAS, changes, AlterClientQuotasResponse, 1),
+        ):
+            with linked(servers, client_id) as link:
+                found: Any = link.ask(key, request, answer, version=version)
+                name = f"{key.title} of a client with a quota of time, {client_id}"
+                yield Measured(name, "", found.throttle_time_ms, link.delayed_ms())
+    yield _produced(servers, "both", 25_000)
+
+
+def _fetch() -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        max_wait_ms=0, min_bytes=1, topics=(FetchTopic(topic=TOPIC, partitions=(wanted,)),)
+    )
 
 
 def _created(servers: str) -> Iterator[Measured]:
