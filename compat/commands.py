@@ -26,6 +26,7 @@ from compat.kafka import SMALL_JVM, Kafka, java_command
 from compat.processes import bound_to_us, run
 from compat.report import Report
 from tailrace.errors import FatalError
+from tailrace.security.authorizer_config import STANDARD_AUTHORIZER
 
 TOPIC = "tools"
 GROUP = "tools-group"
@@ -33,7 +34,14 @@ LIVE_GROUP = "tools-live"
 VERIFIABLE = "tools-verifiable"
 TRANSACTIONAL_ID = "tools-transaction"
 COMMAND_SECONDS_MAX = 60
+SECURED = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    # Everybody: no listener asks for a login.
+    "super.users": "User:ANONYMOUS",
+}
+"""Settings for entries of access control lists to be made."""
 SETTINGS = {
+    **SECURED,
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
@@ -49,7 +57,8 @@ _VARYING: _Varying = (
     (r"[\w-]{36}\b|(?<= )[\w+/-]{22}(?= /)", "ID"),
     (r"(?<=TopicId: )\S+|(?<=Cluster ID: )\S+", "ID"),
     (r'(?<="logDir":")[^"]*|(?<=")/[^"]*(?=")', "PATH"),
-    (r"\d+\.\d+", "NUMBER"),
+    # Not the values of settings and quotas.
+    (r"(?<![=\d])\d+\.\d+", "NUMBER"),
     (r"\d+(?= ms)", "NUMBER"),
     (r"(?<=Exception: ).*|(?<=topic command : ).*", "WORDS"),
     # Since Kafka has eligible leader replicas it sets this for the whole cluster.
@@ -127,6 +136,7 @@ def check(report: Report, kafka: Kafka, java: Path, class_path: str, directory: 
     """Run every command on both brokers, and clients between them that make the state."""
     logs = directory / "tools"
     logs.mkdir()
+    kafka.settings |= SECURED
     offsets = directory / "offsets.json"
     records = [{"topic": TOPIC, "partition": 0, "offset": 2}]
     offsets.write_text(json.dumps({"version": 1, "partitions": records}))
@@ -155,6 +165,8 @@ def check(report: Report, kafka: Kafka, java: Path, class_path: str, directory: 
         with _on_each(servers, transaction):
             compare(_transactions())
         compare(_administration(offsets))
+        compare(access())
+        compare(users_and_quotas())
         compare(_performance())
         for name, *arguments in _VERIFIABLE:
             told = [_verifiable(java, class_path, name, arguments, each) for each in servers]
@@ -249,17 +261,18 @@ def _transactions() -> Iterator[Command]:
     yield transactions("find-hanging", "find-hanging", "--broker-id", str(ours.NODE_ID))
 
 
-def _administration(offsets: Path) -> Iterator[Command]:
-    def configs(shown: str, *arguments: str) -> Command:
-        command = tool(f"kafka-configs {shown}", *arguments, main_class="")
-        return replace(command, main_class="kafka.admin.ConfigCommand")
+def _configs(shown: str, *arguments: str) -> Command:
+    command = tool(f"kafka-configs {shown}", *arguments, main_class="")
+    return replace(command, main_class="kafka.admin.ConfigCommand")
 
+
+def _administration(offsets: Path) -> Iterator[Command]:
     named = ("--entity-type", "topics", "--entity-name", TOPIC)
     added = ("--add-config", "cleanup.policy=compact,max.message.bytes=12345")
-    yield configs("--alter --add-config", "--alter", *named, *added)
-    yield configs("--describe", "--describe", *named)
-    yield configs("--alter, refused", "--alter", *named, "--add-config", "cleanup.policy=none")
-    yield configs(
+    yield _configs("--alter --add-config", "--alter", *named, *added)
+    yield _configs("--describe", "--describe", *named)
+    yield _configs("--alter, refused", "--alter", *named, "--add-config", "cleanup.policy=none")
+    yield _configs(
         "--delete-config", "--alter", *named, "--delete-config", "cleanup.policy,max.message.bytes"
     )
     yield tool(
@@ -284,6 +297,130 @@ def _administration(offsets: Path) -> Iterator[Command]:
         "kafka-cluster list-endpoints", "list-endpoints", "--bootstrap-server", "SERVERS",
         main_class="ClusterTool", is_bootstrapped=False, varying=((r"\b\d{5}\b", "PORT"),),
     )  # fmt: skip
+
+
+def access() -> Iterator[Command]:
+    """Entries of access control lists of each kind, and what is refused."""
+
+    def acls(*arguments: str) -> Command:
+        shown = " ".join(each for each in arguments if each != "--force")
+        return tool(f"kafka-acls {shown}", *arguments, main_class="AclCommand")
+
+    alice, bob = ("--allow-principal", "User:alice"), ("--deny-principal", "User:bob")
+    prefixed = ("--resource-pattern-type", "prefixed")
+    producer = ("--producer", *alice, "--topic", TOPIC)
+    transactional = ("--producer", "--idempotent", *alice, "--topic", "tx-",
+                     "--transactional-id", "tx-", *prefixed)  # fmt: skip
+    consumer = ("--consumer", *alice, "--topic", TOPIC, "--group", "*")
+    hosts = ("--allow-host", "10.0.0.1", "--allow-host", "10.0.0.2", "--deny-host", "127.0.0.1")
+    both = ("--operation", "All", *alice, *bob, *hosts, "--topic", TOPIC)
+    yield acls("--list")
+    for added in (
+        producer, transactional, consumer, both, both,
+        ("--operation", "Alter", "--operation", "ClusterAction", *alice, "--cluster"),
+        ("--operation", "Describe", *alice, "--delegation-token", "t"),
+        ("--operation", "CreateTokens", *alice, "--user-principal", "User:carol"),
+        ("--operation", "TwoPhaseCommit", "--allow-principal", "Group:g",
+         "--transactional-id", "t"),
+        ("--operation", "Read", "--allow-principal", "User:*", "--topic", "*"),
+        # The tool refuses these, or has them refused.
+        ("--operation", "Read", *alice, "--cluster"),
+        ("--operation", "Read", "--allow-principal", "alice", "--topic", TOPIC),
+        ("--operation", "Read", "--topic", TOPIC),
+        ("--operation", "Read", *alice),
+        ("--operation", "Read", *alice, "--topic", "t", "--resource-pattern-type", "match"),
+        ("--operation", "Alter", *alice, "--cluster", *prefixed),
+    ):  # fmt: skip
+        yield acls("--add", *added)
+    match = ("--resource-pattern-type", "match")
+    for listed in (
+        (), ("--topic", TOPIC), ("--topic", TOPIC, *match), ("--topic", "tx-1", *match),
+        ("--topic", "tx-", *prefixed), ("--cluster",), ("--group", "g", *match),
+        ("--principal", "User:bob"), ("--principal", "User:bob", "--topic", TOPIC),
+        ("--topic", "none"),
+    ):  # fmt: skip
+        yield acls("--list", *listed)
+    for removed in (
+        ("--consumer", *alice, "--topic", TOPIC, "--group", "*"),
+        ("--operation", "All", *alice, "--allow-host", "10.0.0.1", "--topic", TOPIC),
+        ("--operation", "Read", *alice, "--topic", "none"),
+        ("--topic", "tx-1", *match), ("--cluster",),
+    ):  # fmt: skip
+        yield acls("--remove", "--force", *removed)
+        yield acls("--list")
+    yield acls("--remove", "--force", "--topic", "*", "--resource-pattern-type", "any")
+
+
+def users_and_quotas() -> Iterator[Command]:
+    """Credentials and quotas of users, of client ids and of addresses, and what is refused."""
+    alice, app = _entity("users", "alice"), _entity("clients", "app")
+    user, client = _entity("users"), _entity("clients")
+    iterated = "SCRAM-SHA-256=[iterations=8192,password=secret]"
+    for entity, added in (
+        (alice, f"{iterated},SCRAM-SHA-512=[password=secret]"),
+        (alice, "SCRAM-SHA-256=[iterations=4095,password=secret]"),
+        (alice, "SCRAM-SHA-256=[iterations=16385,password=secret]"),
+        (alice, "SCRAM-SHA-1=[password=secret]"),
+        (user, iterated),
+        ((*alice, *app), iterated),
+        (alice, f"{iterated},producer_byte_rate=1000"),
+        (alice, "producer_byte_rate=1000.5,consumer_byte_rate=2000,request_percentage=50"),
+        (user, "request_percentage=200.25"),
+        (app, "controller_mutation_rate=1.5"),
+        (client, "producer_byte_rate=1e9"),
+        ((*alice, *app), "producer_byte_rate=10"),
+        ((*alice, *client), "producer_byte_rate=20"),
+        ((*user, *app), "producer_byte_rate=30"),
+        ((*user, *client), "producer_byte_rate=40"),
+        (_entity("ips", "127.0.0.1"), "connection_creation_rate=1000"),
+        (_entity("ips"), "connection_creation_rate=2000"),
+        (alice, "producer_byte_rate=-1"),
+        (alice, "producer_byte_rate=x"),
+        (alice, "producer_byte_rate=0.5"),
+        (alice, "no_such_rate=1"),
+        (alice, "connection_creation_rate=1"),
+        (app, "connection_creation_rate=1"),
+        (_entity("ips", "127.0.0.1"), "producer_byte_rate=1"),
+        (_entity("ips", "127.0.0.1"), "connection_creation_rate=0.5"),
+        (_entity("ips", "no.such.host.invalid"), "connection_creation_rate=1"),
+    ):  # fmt: skip
+        yield _configs(f"--alter {_named(entity)}, {added}", "--alter", *entity,
+                       "--add-config", added)  # fmt: skip
+    kinds = [("--entity-type", each) for each in ("users", "clients", "ips")]
+    described: list[tuple[str, ...]] = [
+        *kinds, alice, user, app, client, (*alice, *app), (*kinds[0], *kinds[1]),
+        _entity("users", "nobody"),
+    ]  # fmt: skip
+    for each in described:
+        yield _configs(f"--describe {_named(each)}", "--describe", *each)
+    for entity, gone in (
+        (alice, "SCRAM-SHA-512"),
+        (alice, "SCRAM-SHA-512"),
+        (alice, "producer_byte_rate,request_percentage"),
+        (alice, "producer_byte_rate"),
+        (alice, "no_such_rate"),
+        (_entity("users", "nobody"), "SCRAM-SHA-256"),
+        ((*user, *app), "producer_byte_rate"),
+        (_entity("ips", "127.0.0.1"), "connection_creation_rate"),
+    ):
+        yield _configs(f"--alter {_named(entity)}, without {gone}", "--alter", *entity,
+                       "--delete-config", gone)  # fmt: skip
+    for each in kinds:
+        yield _configs(f"--describe {_named(each)}, again", "--describe", *each)
+    # Those that would slow the commands after these down.
+    for entity in ((*user, *client), client, (*alice, *client)):
+        yield _configs(f"--alter {_named(entity)}, without its rate", "--alter", *entity,
+                       "--delete-config", "producer_byte_rate")  # fmt: skip
+
+
+def _entity(kind: str, name: str = "") -> tuple[str, ...]:
+    """The options for one entity; without a name the default."""
+    return ("--entity-type", kind, *(("--entity-name", name) if name else ("--entity-default",)))
+
+
+def _named(entity: Sequence[str]) -> str:
+    return " ".join(each.removeprefix("--entity-") for each in entity if each not in
+                    ("--entity-type", "--entity-name"))  # fmt: skip
 
 
 def _performance() -> Iterator[Command]:
