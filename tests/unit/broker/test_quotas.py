@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.broker.broker import RunningBroker
 from tailrace.cluster.metadata.batches import RecordToWrite
-from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -15,6 +15,7 @@ from tailrace.protocol.messages.produce import ProduceResponse
 from tailrace.protocol.metadata_records import ClientQuotaRecord, EntityData
 from tailrace.security.quotas import QuotaKind
 from tailrace.testing import Outside, Peer
+from tests.unit.broker.acl_answers import SECRET, TOPIC, questions
 from tests.unit.broker.brokers import (
     BY_NAME_FETCH,
     BY_NAME_PRODUCE,
@@ -25,9 +26,12 @@ from tests.unit.broker.brokers import (
     produce_request,
     running,
 )
+from tests.unit.broker.principals import User, secured
 
 APP = {"client-id": "app"}
 Names = Mapping[str, str | None]
+UNTHROTTLED = {ApiKey.WRITE_TXN_MARKERS, ApiKey.DESCRIBE_QUORUM}
+"""A request between nodes, and an answer without a throttle time."""
 
 
 def set_quota(broker: RunningBroker, names: Names, key: str, value: float | None) -> None:
@@ -289,3 +293,30 @@ async def test_the_quota_of_time_delays_all_requests(outside: Outside) -> None:
             ApiKey.API_VERSIONS, ApiVersionsRequest(), ApiVersionsResponse, version=2
         )
         assert versions.throttle_time_ms == 1000
+
+
+async def test_requests_of_every_api_are_throttled(outside: Outside) -> None:
+    """Also those that are refused for want of rights, but for requests between nodes."""
+    async with secured(outside) as broker:
+        admin = User(connect(outside, broker))
+        ids = {each: (await create_topic(admin.peer, each)).topic_id for each in (TOPIC, SECRET)}
+        set_quota(broker, {"user": "u"}, "request_percentage", 1)
+        counter = broker.quotas.find(QuotaKind.REQUEST_TIME, "u", "u")
+        assert counter is not None
+        # The first of each API: that of Fetch is a client's.
+        by_api = {api_of(type(each.request)).key: each for each in reversed([*questions(ids)])}
+        unthrottled = set[ApiKey]()
+        for key, asked in by_api.items():
+            user = User(connect(outside, broker), "u")
+            counter.record(1000, broker.quotas.now_ms)
+            try:
+                answer = await user.answer(asked.request, version=asked.version)
+            except EOFError:
+                continue
+            if getattr(answer, "throttle_time_ms", 0) != 1000:
+                unthrottled.add(ApiKey(key))
+            elif key != ApiKey.API_VERSIONS:
+                begun_s = outside.clock.monotonic_s()
+                await user.ask(ApiVersionsRequest(), ApiVersionsResponse, version=2)
+                assert outside.clock.monotonic_s() - begun_s == pytest.approx(1, abs=0.1)
+        assert unthrottled == UNTHROTTLED

@@ -232,6 +232,22 @@ async def test_a_refusal_comes_after_the_delay(outside: Outside, delay_ms: int) 
         assert callers == []
 
 
+async def test_a_client_that_leaves_before_its_refusal(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its connection ends with the delay, and nobody is to be told."""
+    delay = {"connection_failed_authentication_delay_ms": "5000"}
+    async with serving(outside, **delay) as (broker, _):
+        peer = connect(outside, broker)
+        await shake_hands(peer)
+        peer.send(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=ALICE + b"x"))
+        await outside.pass_time(0.1)
+        peer.socket.close()
+        await outside.pass_time(5)
+        assert broker.statistics().server.connection_count == 0
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
 async def test_a_request_that_is_too_large_ends_the_connection(outside: Outside) -> None:
     """Only before a login no frame is larger than `sasl.server.max.receive.size`."""
     async with serving(outside, sasl_server_max_receive_size="1000") as (broker, _):

@@ -9,6 +9,7 @@ from tailrace.broker.config import BROKER_SETTINGS, broker_config
 from tailrace.broker.kraft.settings import RACK_AWARE
 from tailrace.config import read_properties
 from tailrace.errors import ConfigError
+from tailrace.security.authorizer_config import STANDARD_AUTHORIZER
 
 COMBINED = """
 # A node that is a broker and a controller, with the names of Kafka 4's own example.
@@ -202,6 +203,18 @@ def test_the_selector_of_replicas_is_the_leader_or_by_rack() -> None:
     assert broker_config(given).kraft.sends_to_nearest
     with pytest.raises(ConfigError, match=RACK_AWARE):
         broker_config({**one_of_many, "replica.selector.class": "org.example.Selector"})
+
+
+def test_spaces_around_values_count_for_nothing() -> None:
+    """Files that people write have them, and rights may not depend on them."""
+    given = {
+        "log.dirs": "/data",
+        "authorizer.class.name": f" {STANDARD_AUTHORIZER} ",
+        "allow.everyone.if.no.acl.found": " true ",
+    }
+    config = broker_config(given)
+    assert config.access.has_authorizer
+    assert config.access.allows_without_acls
 
 
 def test_super_users_are_separated_by_semicolons() -> None:

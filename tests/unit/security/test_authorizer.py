@@ -81,6 +81,15 @@ def test_prefixes_cover_the_names_that_begin_so() -> None:
     assert not lists.allows(Op.DELETE, "flights")
 
 
+def test_names_of_one_letter_and_of_none() -> None:
+    """An entry for `f` is not for `foo`; only `*` covers the empty name, which has no entry."""
+    lists = Lists(entry(Op.READ, "f"), entry(Op.READ, "_", pattern=PREFIXED))
+    names = ("f", "_", "_foo", "foo", "foo_", "")
+    assert [each for each in names if lists.allows(Op.READ, each)] == ["f", "_", "_foo"]
+    lists.add(entry(Op.READ, "*"))
+    assert all(lists.allows(Op.READ, each) for each in names)
+
+
 def test_the_literal_star_covers_every_name() -> None:
     """A prefix `*` is only the beginning of a name."""
     assert Lists(entry(Op.READ, "*")).allows(Op.READ, "flights")
@@ -116,6 +125,8 @@ def test_without_entries_everybody_or_nobody_is_allowed() -> None:
     for is_open in (False, True):
         lists = Lists(entry(Op.READ, "other"), allows_without_entries=is_open)
         assert lists.allows(Op.READ) is is_open
+        some = lists.authorizer.allows_some(request_of("User:bob"), Op.READ, AclResource.TOPIC)
+        assert some is is_open
         assert not lists.allows(Op.READ, "other", principal="User:bob")
         lists.add(entry(Op.READ, "fl", pattern=PREFIXED, principal="User:carol"))
         assert not lists.allows(Op.READ)

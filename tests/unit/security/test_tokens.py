@@ -189,6 +189,16 @@ def test_unsecured_tokens_grant_what_they_say() -> None:
     assert unsecured({"sub": "bob", "scope": "r w"}, scopes=("w",)).name == "bob"
 
 
+@pytest.mark.parametrize("claims", [{}, {"sub": ""}, {"sub": 7}, {"sub": None}])
+def test_an_unsecured_token_has_a_name_and_an_end(claims: Mapping[str, object]) -> None:
+    """One without a name is refused, and one whose time is over."""
+    with pytest.raises(InvalidTokenError, match="sub"):
+        unsecured(claims)
+    text = unsecured_token({"sub": "bob"}, lifetime_s=60, wall=lambda: NOW).value
+    with pytest.raises(InvalidTokenError):
+        UnsecuredTokens(TokenRules(), now=lambda: NOW + 200).check(text)
+
+
 def test_an_unsecured_token_lacks_a_scope() -> None:
     """The client is sent the scopes that a token has to have."""
     with pytest.raises(InvalidTokenError) as refused:
