@@ -3,9 +3,10 @@
     python -m compat.acl_answers     writes tests/unit/broker/acl_answers.tsv anew, from what Kafka
                                      answers
 
-The table is `tests.unit.broker.acl_answers`. Each cell logs in to Kafka as a user of its own, by
-PLAIN. Then one directory goes from Kafka to our broker and back, and entries that either has made
-count for both: there all clients are `User:ANONYMOUS`, which is no super user.
+    entries of Kafka ─► Kafka answers ─► our broker on the same directory answers
+    entries of ours  ─► Kafka on the same directory answers
+
+The table is `tests.unit.broker.acl_answers`. Each cell logs in as a user of its own, by PLAIN.
 
 Invariant: no answer in the file was worked out by Tailrace.
 """
@@ -13,27 +14,28 @@ Invariant: no answer in the file was worked out by Tailrace.
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Self
 from uuid import UUID
 
 from compat import ours
 from compat.artifacts import KAFKA, class_path
+from compat.bytewise import copy_directory
 from compat.kafka import NODE_ID, Kafka
 from compat.processes import free_ports
 from compat.report import Report
-from compat.topics import create_topics
 from compat.transaction_answers import Connection
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tailrace.protocol.messages.describe_acls import DescribeAclsRequest
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -41,9 +43,10 @@ from tailrace.protocol.messages.offset_commit import (
 )
 from tailrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from tailrace.security.acls import AclBinding, AclOperation, AclResource
+from tailrace.security.acls import AclBinding, AclOperation, AclResource, Permission
 from tailrace.security.authorizer_config import STANDARD_AUTHORIZER
 from tailrace.spark.java import find_java
+from tailrace.values import replace
 from tests.unit.broker.acl_answers import (
     ANSWERS,
     GROUP,
@@ -51,30 +54,86 @@ from tests.unit.broker.acl_answers import (
     HIDDEN,
     SECRET,
     TOPIC,
+    Cell,
     cells,
     line,
+    why_other,
 )
 
 CREATED_PER_REQUEST = 200
-ANONYMOUS = "User:ANONYMOUS"
-_JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_USERS = [f"c{number}" for number in range(1000)]
-_SECURED = {"authorizer.class.name": STANDARD_AUTHORIZER}
+_ADMIN, _HERE, _THERE = "admin", "here", "there"
+_USERS = [_ADMIN, _HERE, _THERE, *(f"c{number}" for number in range(1000))]
+_PASSWORDS = " ".join(f'user_{each}="{each}"' for each in _USERS)
+_SETTINGS = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    # Brokers of Kafka, which log in nowhere, and who makes the entries.
+    "super.users": f"User:ANONYMOUS;User:{_ADMIN}",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config":
+        f"org.apache.kafka.common.security.plain.PlainLoginModule required {_PASSWORDS};",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}  # fmt: skip
 
 _Entry = tuple[int, str, int, str, str, int, int]
 
 
 def check(report: Report, kafka: Kafka) -> None:
-    """Compare the file with Kafka, and entries of both on one directory; `kafka` is new."""
-    theirs = _answers_of_kafka(kafka)
-    report.check(
-        "the answers to clients without rights to which make test holds our broker are Kafka's",
-        [*_differences(ANSWERS.read_text().splitlines()[1:], theirs)],
-    )
-    _check_directory(report, kafka.moved_to(kafka.directory / "handed-over"))
+    """Compare the file with Kafka, and take turns on two directories; that of `kafka` is new."""
+    other = kafka.moved_to(kafka.directory / "entries-of-ours")
+    due = ANSWERS.read_text().splitlines()[1:]
+    with _kafka(kafka) as servers:
+        asked, made = _prepared(servers)
+    # Before the questions, of which some remove records and entries.
+    copied = copy_directory(kafka.logs, kafka.directory / "entries-of-kafka")
+    with _kafka(kafka) as servers:
+        report.check(
+            "the answers to clients without rights to which make test holds our broker are Kafka's",
+            [*_differences(due, _answers(servers, asked))],
+        )
+    with _ours(copied) as servers:
+        report.check("our broker has the entries that Kafka has made", _unlike(made, servers))
+        report.check(
+            f"and answers {len(due)} requests by them as Kafka does",
+            [*_differences((each for each in due if why_other(each) is None),
+                           _answers(servers, asked))],
+        )  # fmt: skip
+        report.check("our broker obeys entries for an address", [*_refused_by_address(servers)])
+    other.logs.mkdir(parents=True)
+    with _ours(other.logs) as servers:
+        asked, made = _prepared(servers)
+    with _kafka(other) as servers:
+        report.check("Kafka has the entries that our broker has made", _unlike(made, servers))
+        report.check(
+            f"and answers {len(due)} requests by them as by its own",
+            [*_differences(due, _answers(servers, asked))],
+            explained="allowed and denied, for names, prefixes, all names, and other addresses",
+        )
+        report.check("Kafka obeys our entries for an address", [*_refused_by_address(servers)])
 
 
-def _differences(due: Sequence[str], found: Sequence[str]) -> Iterator[str]:
+@contextmanager
+def _kafka(kafka: Kafka) -> Iterator[str]:
+    """Kafka with a listener for logins; gives its address."""
+    plain, sasl, controller = (f"127.0.0.1:{port}" for port in free_ports(3))
+    public = f"PLAINTEXT://{plain},SASL_PLAINTEXT://{sasl}"
+    kafka.settings |= {
+        **_SETTINGS,
+        "listeners": f"{public},CONTROLLER://{controller}",
+        "advertised.listeners": public,
+        "controller.quorum.voters": f"{NODE_ID}@{controller}",
+        "listener.security.protocol.map":
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+    }  # fmt: skip
+    with kafka:
+        yield sasl
+
+
+def _ours(directory: Path) -> AbstractContextManager[str]:
+    return ours.serving(directory, settings=_SETTINGS, address="SASL_PLAINTEXT://127.0.0.1:0")
+
+
+def _differences(due: Iterable[str], found: Sequence[str]) -> Iterator[str]:
     known = {each.rpartition("\t")[0]: each for each in found}
     for each in due:
         answer = known.get(each.rpartition("\t")[0])
@@ -82,35 +141,31 @@ def _differences(due: Sequence[str], found: Sequence[str]) -> Iterator[str]:
             yield f"{each!r} is due, and it is {answer!r}"
 
 
-def _answers_of_kafka(kafka: Kafka) -> list[str]:
-    plain, sasl, controller = (f"127.0.0.1:{port}" for port in free_ports(3))
-    public = f"PLAINTEXT://{plain},SASL_PLAINTEXT://{sasl}"
-    passwords = " ".join(f'user_{each}="{each}"' for each in _USERS)
-    kafka.settings |= {
-        **_SECURED,
-        "super.users": ANONYMOUS,
-        "listeners": f"{public},CONTROLLER://{controller}",
-        "advertised.listeners": public,
-        "controller.quorum.voters": f"{NODE_ID}@{controller}",
-        "listener.security.protocol.map": (
-            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
-        ),
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{_JAAS} required {passwords};",
-    }
-    with kafka, Connection(plain) as admin:
-        ids = _prepare(admin, plain)
-        asked = list(cells(ids))
+def _prepared(servers: str) -> tuple[list[Cell], set[_Entry]]:
+    """Make what questions name, and the entries; returns the cells and the entries."""
+    with _LoggedIn(servers, _ADMIN) as admin:
+        asked = list(cells(_make_names(admin)))
         _create(admin, [binding for each in asked for binding in each.bindings])
-        lines = []
-        for each in asked:
-            with _LoggedIn(sasl, each.principal.partition(":")[2]) as user:
-                try:
-                    answer = user.ask(each.question.request, each.question.version)
-                except EOFError:
-                    answer = None
-            lines.append(line(each, answer))
-        return lines
+        describe = AclBinding(AclResource.TOPIC, TOPIC, f"User:{_HERE}", AclOperation.DESCRIBE)
+        here = replace(describe, host="127.0.0.1")
+        allowed = replace(describe, principal=f"User:{_THERE}")
+        denied = replace(here, principal=f"User:{_THERE}", permission=Permission.DENY)
+        _create(admin, [here, allowed, denied])
+        return asked, _entries(admin)
+
+
+def _answers(servers: str, asked: Sequence[Cell]) -> list[str]:
+    with _LoggedIn(servers, _ADMIN) as admin:
+        admin.wait_for_coordinators()
+    lines = []
+    for each in asked:
+        with _LoggedIn(servers, each.principal.partition(":")[2]) as user:
+            try:
+                answer = user.ask(each.question.request, each.question.version)
+            except EOFError:
+                answer = None
+        lines.append(line(each, answer))
+    return lines
 
 
 class _LoggedIn(Connection):
@@ -127,9 +182,14 @@ class _LoggedIn(Connection):
         return self
 
 
-def _prepare(admin: Connection, servers: str) -> dict[str, UUID]:
+def _make_names(admin: Connection) -> dict[str, UUID]:
     """Make the topics and groups that questions name; returns the ids of the topics."""
-    create_topics(servers, {TOPIC: {}, SECRET: {}})
+    topics = tuple(
+        CreatableTopic(name=each, num_partitions=1, replication_factor=1)
+        for each in (TOPIC, SECRET)
+    )
+    created = admin.ask(CreateTopicsRequest(topics=topics), 7).topics
+    assert {each.error_code for each in created} == {ErrorCode.NONE}, created
     admin.wait_for_coordinators()
     offset = (OffsetCommitRequestPartition(partition_index=0, committed_offset=0),)
     for group in (GROUP, HIDDEN):
@@ -143,9 +203,7 @@ def _prepare(admin: Connection, servers: str) -> dict[str, UUID]:
         answer = admin.ask(request, 8)
         codes = {part.error_code for each in answer.topics for part in each.partitions}
         assert codes == {ErrorCode.NONE}, answer
-    named = tuple(MetadataRequestTopic(name=each) for each in (TOPIC, SECRET))
-    topics = admin.ask(MetadataRequest(topics=named), 12).topics
-    return {each.name: each.topic_id for each in topics}
+    return {each.name: each.topic_id for each in created}
 
 
 def _create(admin: Connection, bindings: Sequence[AclBinding]) -> None:
@@ -167,32 +225,6 @@ def _create(admin: Connection, bindings: Sequence[AclBinding]) -> None:
         assert {each.error_code for each in answer.results} <= {ErrorCode.NONE}, answer
 
 
-def _check_directory(report: Report, kafka: Kafka) -> None:
-    """Entries made by one count for the other, on the same directory."""
-    describe, alter = (
-        AclBinding(AclResource.CLUSTER, "kafka-cluster", ANONYMOUS, each)
-        for each in (AclOperation.DESCRIBE, AclOperation.ALTER)
-    )
-    readable = AclBinding(AclResource.TOPIC, TOPIC, ANONYMOUS, AclOperation.DESCRIBE)
-    with kafka, Connection(kafka.bootstrap_servers) as admin:
-        _create(admin, [describe, alter, readable])
-        made = _entries(admin)
-    with (
-        ours.serving(kafka.logs, settings=_SECURED) as servers,
-        Connection(servers) as client,
-    ):
-        report.check("our broker has the entries that Kafka has made", _equal(made, client))
-        report.check("and decides by them", _expected(client, {TOPIC: _NONE, SECRET: _REFUSED}))
-        more = AclBinding(AclResource.TOPIC, SECRET, ANONYMOUS, AclOperation.DESCRIBE)
-        _create(client, [more])
-        made = _entries(client)
-    with kafka, Connection(kafka.bootstrap_servers) as admin:
-        report.check("Kafka has the entries that our broker has made", _equal(made, admin))
-
-
-_NONE, _REFUSED = ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-
 def _entries(admin: Connection) -> set[_Entry]:
     request = DescribeAclsRequest(
         resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1,
@@ -210,25 +242,31 @@ def _entries(admin: Connection) -> set[_Entry]:
     }  # fmt: skip
 
 
-def _equal(made: set[_Entry], admin: Connection) -> list[str]:
-    return [f"{each} is on one side only" for each in sorted(made ^ _entries(admin))]
+def _unlike(made: set[_Entry], servers: str) -> list[str]:
+    with _LoggedIn(servers, _ADMIN) as admin:
+        return [f"{each} is on one side only" for each in sorted(made ^ _entries(admin))]
 
 
-def _expected(client: Connection, codes: Mapping[str, ErrorCode]) -> list[str]:
+def _refused_by_address(servers: str) -> Iterator[str]:
+    """Differences from: one user may describe the topic from here, and one from elsewhere."""
     latest = (ListOffsetsPartition(partition_index=0, timestamp=-1),)
-    request = ListOffsetsRequest(
-        topics=tuple(ListOffsetsTopic(name=each, partitions=latest) for each in codes)
-    )
-    answer = client.ask(request, 7)
-    found = {each.name: ErrorCode(each.partitions[0].error_code) for each in answer.topics}
-    return [] if found == codes else [f"{found} where {codes} is due"]
+    request = ListOffsetsRequest(topics=(ListOffsetsTopic(name=TOPIC, partitions=latest),))
+    for name, due in ((_HERE, ErrorCode.NONE), (_THERE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)):
+        with _LoggedIn(servers, name) as user:
+            found = user.ask(request, 7).topics[0].partitions[0].error_code
+        if found != due:
+            yield f"{name}: {ErrorCode(found).name} where {due.name} is due"
 
 
 def main() -> None:
     """Write the file."""
     java, jars = find_java(os.environ).home / "bin" / "java", class_path(KAFKA, os.environ)
-    with tempfile.TemporaryDirectory(prefix="tailrace-answers-", dir="/var/tmp") as directory:
-        lines = _answers_of_kafka(Kafka(java, jars, Path(directory) / "kafka"))
+    with (
+        tempfile.TemporaryDirectory(prefix="tailrace-answers-", dir="/var/tmp") as directory,
+        _kafka(Kafka(java, jars, Path(directory) / "kafka")) as servers,
+    ):
+        asked, _ = _prepared(servers)
+        lines = _answers(servers, asked)
     ANSWERS.write_text("\n".join([HEADER, *lines]) + "\n")
     print(f"{ANSWERS}: {len(lines)} answers", file=sys.stderr)
 

@@ -58,7 +58,7 @@ _VARYING: _Varying = (
     (r"(?<=TopicId: )\S+|(?<=Cluster ID: )\S+", "ID"),
     (r'(?<="logDir":")[^"]*|(?<=")/[^"]*(?=")', "PATH"),
     # Not the values of settings and quotas.
-    (r"(?<![=\d])\d+\.\d+", "NUMBER"),
+    (r"(?<![=\d.])\d+\.\d+", "NUMBER"),
     (r"\d+(?= ms)", "NUMBER"),
     (r"(?<=Exception: ).*|(?<=topic command : ).*", "WORDS"),
     # Since Kafka has eligible leader replicas it sets this for the whole cluster.
