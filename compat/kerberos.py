@@ -1,6 +1,7 @@
-"""Our producer logs in to Kafka with Kerberos, where a KDC and the package gssapi are installed.
+"""Logins with Kerberos, our producer to Kafka and Kafka's producer to our broker.
 
-One node with a listener for GSSAPI, and a realm of its own whose user has a keytab.
+It needs a KDC and the package gssapi. Both brokers have one listener for GSSAPI, in a realm whose
+users have keytabs.
 """
 
 import os
@@ -8,11 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from compat.kafka import NODE_ID, SMALL_JVM, Kafka
-from compat.processes import free_ports
+from compat.processes import free_ports, run
 from compat.report import Report
 from compat.topics import create_topics
+from tailrace import Broker
 from tailrace.client.producer.producer import Producer
-from tests.kerberos.realm import KDC, SERVICE, USER, Realm
+from tailrace.errors import FatalError
+from tests.kerberos.realm import ADMIN, KDC, SERVICE, USER, Realm
 
 TOPIC = "kerberos"
 _MODULE = "com.sun.security.auth.module.Krb5LoginModule required"
@@ -55,6 +58,7 @@ def check(report: Report, java: Path, jars: str, directory: Path) -> None:
         with kafka:
             create_topics(f"127.0.0.1:{plain}", {TOPIC: {}})
             _check_logins(report, realm, f"localhost:{sasl}")
+        _check_our_broker(report, realm, java, jars)
     finally:
         realm.stop()
         for name, value in before.items():
@@ -89,6 +93,57 @@ def _check_logins(report: Report, realm: Realm, sasl: str) -> None:
         "a ticket of kinit logs in with sasl.jaas.config of a Java client",
         _told(_send_one(cached)),
     )
+
+
+def _check_our_broker(report: Report, realm: Realm, java: Path, jars: str) -> None:
+    """Java's client looks up the name of the address, which is localhost."""
+    prefix = "listener.name.sasl_plaintext.gssapi"
+    settings: Settings = {
+        "sasl.enabled.mechanisms": "GSSAPI",
+        f"{prefix}.sasl.jaas.config": (
+            f'{_MODULE} useKeyTab=true storeKey=true keyTab="{realm.service_keytab}" '
+            f'principal="{SERVICE}";'
+        ),
+        f"{prefix}.sasl.kerberos.principal.to.local.rules": (
+            "RULE:[2:$1;$2](^.*;admin$)s/;admin$/-root/,DEFAULT"
+        ),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:bob-root",
+    }
+    logins = {"alice": (USER, realm.user_keytab), "bob/admin": (ADMIN, realm.admin_keytab)}
+    for name, service, expected in (
+        ("bob/admin", "kafka", "99.9th"),
+        ("alice", "kafka", "Not authorized"),
+        ("bob/admin", "other", "SaslAuthenticationException"),
+    ):
+        principal, keytab = logins[name]
+        config = realm.directory / "java.properties"
+        with Broker(listen="SASL_PLAINTEXT://127.0.0.1:0", settings=settings) as broker:
+            lines = {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "GSSAPI",
+                "sasl.kerberos.service.name": service,
+                "sasl.jaas.config": f'{_MODULE} useKeyTab=true storeKey=true keyTab="{keytab}" '
+                f'principal="{principal}";',
+                "max.block.ms": "20000",
+                "delivery.timeout.ms": "20000",
+                "request.timeout.ms": "10000",
+            }
+            config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+            command = [
+                str(java), *SMALL_JVM, f"-Djava.security.krb5.conf={realm.config}", "-cp", jars,
+                "org.apache.kafka.tools.ProducerPerformance", "--topic", TOPIC, "--num-records",
+                "10", "--record-size", "10", "--throughput", "-1", "--command-config", str(config),
+            ]  # fmt: skip
+            try:
+                said = run(command, name="ProducerPerformance", seconds_max=120)
+            except FatalError as error:
+                said = str(error)
+        report.check(
+            f"Java's producer as {name} for the service {service}: {expected}",
+            [] if expected in said else [said[:1000]],
+        )
 
 
 def _send_one(settings: Settings) -> Exception | None:

@@ -216,7 +216,7 @@ def check_nodes(report: Report, tools: Tools, directory: Path) -> None:
         Kafka(java, jars, directory / "users-of-kafka", format_options=users.DAVE),
     )
     if kerberos.is_installed():
-        report.section("Our producer logs in to Kafka with Kerberos")
+        report.section("Logins with Kerberos, ours to Kafka and Kafka's to our broker")
         kerberos.check(report, java, jars, directory / "kerberos")
     else:
         report.say("left out: Kerberos, because there is no KDC or no package gssapi here")

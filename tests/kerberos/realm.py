@@ -17,11 +17,16 @@ KDC = shutil.which("krb5kdc", path=SBIN)
 
 REALM = "EXAMPLE.COM"
 USER = f"alice@{REALM}"
+ADMIN = f"bob/admin@{REALM}"
 SERVICE = f"kafka/localhost@{REALM}"
+SERVICE_BY_ADDRESS = f"kafka/127.0.0.1@{REALM}"
+"""The same for clients that know a broker by its address; in the same keytab."""
+OTHER_SERVICE = f"other/127.0.0.1@{REALM}"
+"""A service that the KDC knows, and the keytab of kafka does not."""
 
 
 class Realm:
-    """A realm with the user alice and the service kafka, on a port of 127.0.0.1."""
+    """A realm with users and services, on a port of 127.0.0.1."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -29,10 +34,13 @@ class Realm:
             port = free.getsockname()[1]
         self.service_keytab = directory / "kafka.keytab"
         self.user_keytab = directory / "alice.keytab"
-        config = directory / "krb5.conf"
-        config.write_text(
+        self.admin_keytab = directory / "bob.keytab"
+        self.config = directory / "krb5.conf"
+        self.config.write_text(
             f"[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n rdns = false\n"
             f" dns_canonicalize_hostname = false\n udp_preference_limit = 1\n"
+            # Clocks of one machine: a ticket counts for no longer than it says.
+            f" clockskew = 1\n"
             f"[realms]\n {REALM} = {{\n  kdc = 127.0.0.1:{port}\n }}\n"
         )
         kdc_config = directory / "kdc.conf"
@@ -44,7 +52,7 @@ class Realm:
         )
         self.environment = {
             "PATH": SBIN,
-            "KRB5_CONFIG": str(config),
+            "KRB5_CONFIG": str(self.config),
             "KRB5_KDC_PROFILE": str(kdc_config),
             "KRB5CCNAME": f"FILE:{directory}/cache",
             "KRB5_KTNAME": str(self.service_keytab),
@@ -56,7 +64,11 @@ class Realm:
         self.run("kdb5_util", "create", "-s", "-r", REALM, "-P", "master")
         for principal, keytab in (
             (USER, self.user_keytab),
+            (ADMIN, self.admin_keytab),
             (SERVICE, self.service_keytab),
+            (SERVICE_BY_ADDRESS, self.service_keytab),
+            (OTHER_SERVICE, self.directory / "other.keytab"),
+            (f"other/localhost@{REALM}", self.directory / "other.keytab"),
         ):
             self.run("kadmin.local", "-r", REALM, "addprinc", "-randkey", principal)
             self.run("kadmin.local", "-r", REALM, "ktadd", "-k", str(keytab), principal)
@@ -73,8 +85,10 @@ class Realm:
             self._process.kill()
             self._process.communicate(timeout=TIMEOUT_S)
 
-    def run(self, *command: str) -> None:
-        """Run a program of Kerberos."""
-        subprocess.run(
-            command, env=self.environment, check=True, capture_output=True, timeout=TIMEOUT_S
-        )
+    def run(self, *command: str, given: bytes = b"") -> str:
+        """Run a program with this realm, which gets `given`; returns its output."""
+        done = subprocess.run(
+            command, env=self.environment, check=True, timeout=TIMEOUT_S, input=given,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        return done.stdout.decode()

@@ -104,7 +104,12 @@ class Gssapi:
         try:
             name = gssapi.Name(self._principal, gssapi.NameType.kerberos_principal)
             credentials = gssapi.Credentials(
-                name=name, usage="accept", store={"keytab": self._keytab} if self._keytab else None
+                name=name,
+                # The mechanism is Kerberos alone (RFC 4752). By SPNEGO the client would choose
+                # among all that the system has, NTLM too, and each has names of its own.
+                mechs=[gssapi.MechType.kerberos],
+                usage="accept",
+                store={"keytab": self._keytab} if self._keytab else None,
             )
             return _LibraryContext(gssapi.SecurityContext(creds=credentials, usage="accept"))
         except gssapi.exceptions.GSSError as error:
@@ -112,6 +117,22 @@ class Gssapi:
                 f"the broker's own credentials: {_one_line(error)}; check principal and keyTab of "
                 "Krb5LoginModule"
             ) from error
+
+
+def realm_of(principal: str) -> str:
+    """The realm of a principal; that of the system (krb5.conf) if it names none, as in Java.
+
+    Empty if the system has none either, or no package to ask it.
+    """
+    if "@" in principal or find_spec("gssapi") is None:
+        return principal.partition("@")[2]
+    import gssapi
+
+    try:
+        name = gssapi.Name(principal, gssapi.NameType.kerberos_principal)
+        return str(name.canonicalize(gssapi.MechType.kerberos)).rpartition("@")[2]
+    except gssapi.exceptions.GSSError:
+        return ""
 
 
 def _step(context: AcceptedContext, token: bytes) -> Callable[[], bytes]:

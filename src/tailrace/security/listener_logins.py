@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tailrace.errors import ConfigError
 from tailrace.security.authenticator import ListenerLogins, LoginThreads
 from tailrace.security.exchange import ServerMechanism
-from tailrace.security.gssapi import Gssapi
+from tailrace.security.gssapi import Gssapi, realm_of
 from tailrace.security.kerberos_names import NameRules
 from tailrace.security.key_set import KeySet, KeySetSource
 from tailrace.security.oauthbearer import OAuthBearer
@@ -98,7 +98,7 @@ def _mechanism(
             return Gssapi(
                 principal=principal,
                 keytab=config.entry.options["keyTab"],
-                names=NameRules(settings.kerberos_rules, realm=principal.rpartition("@")[2]),
+                names=NameRules(settings.kerberos_rules, realm=realm_of(principal)),
             )
     mechanism = config.name
 

@@ -1,9 +1,11 @@
 """Runs a broker's side of a SASL mechanism, alone or against the client's."""
 
+import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 
 from tailrace.client.nodes.sasl import Blocking, Tokens
-from tailrace.security.exchange import Exchange, Granted, Work
+from tailrace.security.exchange import Exchange, Granted, RefusedLoginError, Work
 
 
 class Running:
@@ -59,3 +61,32 @@ def log_in(client: Tokens, begin: Callable[[bytes], Exchange]) -> tuple[Granted,
         except StopIteration:
             assert isinstance(found, Granted)
             return found, sent
+
+
+def calls_until_refused(exchange: Exchange, *tokens: Callable[[bytes], bytes]) -> list[str]:
+    """The functions that a broker calls in a login that it refuses, C's too, in their order.
+
+    Each of `tokens` makes the client's next token of the broker's answer, which is not counted.
+    """
+    running, found = Running(exchange), list[str]()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            found.append(frame.f_code.co_name)
+        elif event == "c_call":
+            found.append(getattr(argument, "__name__", ""))
+
+    answer = b""
+    try:
+        for each in (None, *tokens):
+            given = None if each is None else each(answer)
+            sys.setprofile(note)
+            try:
+                taken = running.take(given)
+            finally:
+                sys.setprofile(None)
+            assert isinstance(taken, bytes)
+            answer = taken
+    except RefusedLoginError:
+        return found
+    raise AssertionError("the login was not refused")

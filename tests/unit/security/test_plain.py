@@ -5,7 +5,7 @@ import pytest
 from tailrace.client.nodes import Credentials
 from tailrace.security.exchange import RefusedLoginError
 from tailrace.security.plain import Plain
-from tests.unit.security.exchanges import granted, log_in
+from tests.unit.security.exchanges import calls_until_refused, granted, log_in
 
 USERS = {"alice": "alice-secret", "bob": "wörd", "empty": ""}
 
@@ -60,3 +60,14 @@ def test_only_the_log_tells_whether_a_user_exists() -> None:
         refusals.append(refused.value)
     assert refusals[0].message == refusals[1].message
     assert [each.reason for each in refusals] == ["the password is wrong", "there is no such user"]
+
+
+def test_an_unknown_user_costs_the_same_work() -> None:
+    """The broker makes the same calls in the same order, so the time of an answer says nothing."""
+    mechanism = Plain(USERS)
+    known, unknown = (
+        calls_until_refused(mechanism.exchange(token))
+        for token in (b"\0alice\0wrong-secret", b"\0carol\0alice-secret")
+    )
+    assert known == unknown
+    assert "compare_digest" in "".join(unknown)

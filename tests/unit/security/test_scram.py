@@ -19,7 +19,7 @@ from tailrace.security.scram import (
     server_signature,
     unescaped,
 )
-from tests.unit.security.exchanges import Running, granted, log_in
+from tests.unit.security.exchanges import Running, calls_until_refused, granted, log_in
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 MORE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
@@ -207,6 +207,21 @@ def test_an_unknown_user_looks_like_a_wrong_password(mechanism: str) -> None:
     assert [each.user for each in refusals] == ["user", "nobody"]
     assert "password is wrong" in refusals[0].reason
     assert "no such user" in refusals[1].reason
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+def test_an_unknown_user_costs_the_same_work(mechanism: str) -> None:
+    """The broker makes the same calls in the same order, so the time of an answer says nothing."""
+    calls = []
+    # Before the first one the library's own caches are empty.
+    for name in ("user", "user", "none"):
+        client = Credentials(mechanism=mechanism, username=name, password="x").tokens("b")
+        first = next(client)
+        assert isinstance(first, bytes)
+        exchange = server(mechanism=mechanism).exchange(first)
+        calls.append(calls_until_refused(exchange, client.send))  # type: ignore[arg-type]
+    assert calls[1] == calls[2]
+    assert sum(each in {"hmac_digest", "hmac_new", "new"} for each in calls[2]) >= 3
 
 
 def test_the_salt_of_an_unknown_user_stays_the_same() -> None:
