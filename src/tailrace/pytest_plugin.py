@@ -11,7 +11,7 @@ alone, which is there. What a broker needs is imported by the first test that as
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 TOPIC_MARK = "tailrace_topic"
 SETTINGS_MARK = "tailrace_settings"
+SECURITY_MARK = "tailrace_security"
 
 _MARKS = (
     f"{TOPIC_MARK}(name, *, partitions=1, configs=None): a topic that is there at the beginning",
     f"{SETTINGS_MARK}(settings=None, **more): settings of the brokers, by Kafka's names",
+    f"{SECURITY_MARK}(security, users=None): whether clients encrypt and log in, such as SASL_SSL",
 )
 
 
@@ -52,7 +54,7 @@ def tailrace_broker(request: pytest.FixtureRequest) -> Iterator["TestBroker"]:
     """
     from tailrace.testing import TestBroker
 
-    with TestBroker(settings=_settings(request)) as broker:
+    with TestBroker(**_security(request), settings=_settings(request)) as broker:
         for mark in _topics(request):
             broker.create_topic(*mark.args, **mark.kwargs)
         yield broker
@@ -66,7 +68,7 @@ def tailrace_cluster(request: pytest.FixtureRequest) -> Iterator["TestCluster"]:
     """
     from tailrace.testing import TestCluster
 
-    with TestCluster(settings=_settings(request)) as cluster:
+    with TestCluster(**_security(request), settings=_settings(request)) as cluster:
         for mark in _topics(request):
             cluster.create_topic(*mark.args, **mark.kwargs)
         yield cluster
@@ -75,6 +77,16 @@ def tailrace_cluster(request: pytest.FixtureRequest) -> Iterator["TestCluster"]:
 def _topics(request: pytest.FixtureRequest) -> list[pytest.Mark]:
     """The marks of topics, those of the module first."""
     return list(request.node.iter_markers(TOPIC_MARK))[::-1]
+
+
+def _security(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The arguments of the nearest mark of security."""
+    mark = request.node.get_closest_marker(SECURITY_MARK)
+    return {} if mark is None else _security_of(*mark.args, **mark.kwargs)
+
+
+def _security_of(security: str, users: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"security": security, "users": users}
 
 
 def _settings(request: pytest.FixtureRequest) -> dict[str, object]:

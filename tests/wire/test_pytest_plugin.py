@@ -56,6 +56,31 @@ def test_marks_prepare_the_broker(pytester: pytest.Pytester) -> None:
     ).assert_outcomes(passed=2)
 
 
+def test_a_mark_has_clients_encrypt_and_log_in(pytester: pytest.Pytester) -> None:
+    """The nearest mark decides, and the broker's settings for clients reach it."""
+    run(
+        pytester,
+        """
+        import pytest
+        from tailrace import Producer
+
+        pytestmark = pytest.mark.tailrace_security("SSL")
+
+        @pytest.mark.tailrace_security("SASL_SSL", users={"alice": "secret"})
+        def test_alice(tailrace_broker):
+            settings = tailrace_broker.client_settings()
+            assert settings["security.protocol"] == "SASL_SSL"
+            assert 'username="alice"' in settings["sasl.jaas.config"]
+            with Producer(settings) as producer:
+                producer.send("t", b"v").result(60)
+            assert tailrace_broker.log("t").values() == [b"v"]
+
+        def test_nobody(tailrace_broker):
+            assert tailrace_broker.client_settings()["security.protocol"] == "SSL"
+        """,
+    ).assert_outcomes(passed=2)
+
+
 def test_a_mistake_in_a_mark_is_told_before_the_test(pytester: pytest.Pytester) -> None:
     """The errors say which setting and which argument are wrong."""
     result = run(

@@ -110,6 +110,10 @@ class AcceptedTlsSocket:
         except RuntimeError as error:
             # The broker stops, and takes no more work for its threads.
             self._failure = EOFError(str(error))
+        except asyncio.CancelledError:
+            # The loop ends, and with it what would close the socket later.
+            self._raw.close()
+            raise
         self._step = None
         if self._is_closed:
             self._failure = None

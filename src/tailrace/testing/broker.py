@@ -26,6 +26,9 @@ from tailrace.errors import kind_of
 from tailrace.kernels.encoding import choose_partition
 from tailrace.model import OFFSETS_TOPIC, Acks, TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsResponse,
+)
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -55,6 +58,7 @@ from tailrace.testing.request_faults import (
     delay_of,
     error_code,
 )
+from tailrace.testing.secured import ClientNames, Secured, SecurityProtocol
 from tailrace.testing.topic_log import TopicLog
 
 DEFAULTS: Final = {
@@ -87,9 +91,15 @@ class TestBroker:
     a temporary one, which is removed at the end of the block. Methods may be called on any thread,
     and block until the broker has done it.
 
+    `security` is the protocol of its listener: with SSL it makes an authority and certificates, and
+    with SASL it has `users`, with their passwords by name, who log in by PLAIN and SCRAM.
+    `client_settings` has what a client needs.
+
     Raises:
         ConfigError: settings that do not exist or are out of range, all of them.
         TypeError: `data` is neither a path nor None, or `settings` is no mapping.
+        ValueError: there is no such `security`, or it has no logins and there are users.
+        MissingExtraError: certificates need the package cryptography.
     """
 
     __test__ = False
@@ -99,6 +109,8 @@ class TestBroker:
         self,
         data: str | Path | None = None,
         *,
+        security: SecurityProtocol = "PLAINTEXT",
+        users: Mapping[str, str] | None = None,
         settings: Mapping[str, object] | None = None,
         **more_settings: object,
     ) -> None:
@@ -106,11 +118,13 @@ class TestBroker:
             raise TypeError(f"data is {kind_of(data)}; it has to be the path of a directory")
         self._clock = BrokerClock()
         self._faults = RequestFaults()
+        self._secured = Secured(security, users, settings_texts(settings, more_settings))
         self._process = BrokerProcess(
             None if data is None else str(data),
-            DEFAULTS | settings_texts(settings, more_settings),
+            DEFAULTS | self._secured.broker_settings,
             clock=self._clock,
             around=self._faults.around,
+            listener=security,
         )
         self._keyless: Counter[str] = Counter()
         """Records without key and partition that `produce` has written, by topic."""
@@ -127,6 +141,32 @@ class TestBroker:
         """HOST:PORT for `bootstrap.servers` of any client; the same after a restart."""
         return self._process.bootstrap_servers
 
+    def client_settings(
+        self,
+        client: ClientNames = "kafka",
+        *,
+        user: str | None = None,
+        mechanism: str | None = None,
+    ) -> dict[str, object]:
+        """Settings with which a client reaches the broker, encrypts and logs in.
+
+        Certificates are in them as PEM. A client's own is there if the broker asks for one, by
+        `ssl.client.auth`; its principal is `User:CN=client`.
+
+        Args:
+            client: whose names they have: `kafka` for Java's and Tailrace's clients, `librdkafka`
+                for confluent-kafka too, `python` for keywords of kafka-python and aiokafka.
+            user: who logs in; the first of the users if it is None.
+            mechanism: how; the first that the broker offers if it is None.
+
+        Raises:
+            ValueError: there is no such user.
+            RuntimeError: the broker was not started yet.
+        """
+        return self._secured.client_settings(
+            self.bootstrap_servers, client=client, user=user, mechanism=mechanism
+        )
+
     @property
     def directory(self) -> Path:
         """The log directory, for `tailrace.open_log` and the `tailrace` command."""
@@ -139,6 +179,12 @@ class TestBroker:
             RuntimeError: it is running.
         """
         self._process.start()
+        for request in self._secured.scram_requests():
+            for result in self._process.ask(request, AlterUserScramCredentialsResponse).results:
+                if result.error_code:
+                    raise RefusedRequestError(
+                        f"create user {result.user}", result.error_code, result.error_message
+                    )
 
     def stop(self) -> None:
         """Stop in order, as after SIGTERM; port, directory and faults stay for the next `start`."""
@@ -155,7 +201,7 @@ class TestBroker:
     def restart(self) -> None:
         """Start again on the same port and directory; stops in order before, if it is running."""
         self._process.stop()
-        self._process.start()
+        self.start()
 
     def close(self) -> None:
         """End it, and remove its directory if that is temporary."""

@@ -31,6 +31,9 @@ from tailrace.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from tailrace.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsResponse,
+)
 from tailrace.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -57,6 +60,7 @@ from tailrace.testing.request_faults import (
     delay_of,
     error_code,
 )
+from tailrace.testing.secured import ClientNames, Secured, SecurityProtocol
 from tailrace.testing.topic_log import TopicLog
 
 _TIMEOUT_MS: Final = 30_000
@@ -89,12 +93,15 @@ class TestCluster:
     The ids of the brokers are 1, 2, 3. Settings have Kafka's names, and are those of all nodes;
     `of_brokers` has others for single brokers, such as `{1: {"broker.rack": "a"}}`. Without `data`
     the directory is a temporary one, which is removed at the end of the block. Methods may be
-    called on any thread, and block until the cluster has done it.
+    called on any thread, and block until the cluster has done it. `security` and `users` are those
+    of `TestBroker`, for the listeners of the brokers, by which they reach each other too.
 
     Raises:
         ConfigError: settings that do not exist or are out of range, all of them.
         TypeError: `data` is neither a path nor None, or `settings` is no mapping.
-        ValueError: `brokers` is not from 1 to 9, or `of_brokers` names another broker.
+        ValueError: `brokers` is not from 1 to 9, `of_brokers` names another broker, there is no
+            such `security`, or it has no logins and there are users.
+        MissingExtraError: certificates need the package cryptography.
     """
 
     __test__ = False
@@ -105,6 +112,8 @@ class TestCluster:
         data: str | Path | None = None,
         *,
         brokers: int = 3,
+        security: SecurityProtocol = "PLAINTEXT",
+        users: Mapping[str, str] | None = None,
         settings: Mapping[str, object] | None = None,
         of_brokers: Mapping[int, Mapping[str, object]] | None = None,
         **more_settings: object,
@@ -115,17 +124,23 @@ class TestCluster:
             raise ValueError(f"brokers is {brokers!r}; a cluster in one process has from 1 to 9")
         self._clock = BrokerClock()
         self._faults = RequestFaults()
+        self._secured = Secured(security, users, settings_texts(settings, more_settings))
         self._process = ClusterProcess(
             None if data is None else str(data),
-            defaults(brokers) | settings_texts(settings, more_settings),
+            defaults(brokers) | self._secured.broker_settings,
             of_brokers={each: settings_texts(own) for each, own in (of_brokers or {}).items()},
             broker_count=brokers,
             clock=self._clock,
             faults=self._faults,
+            listener=security,
         )
 
     def __enter__(self) -> Self:
         self._process.open()
+        for request in self._secured.scram_requests():
+            answer = self._process.run(self._ask(request, AlterUserScramCredentialsResponse))
+            for result in answer.results:
+                _check(f"create user {result.user}", result.error_code, result.error_message)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -135,6 +150,18 @@ class TestCluster:
     def bootstrap_servers(self) -> str:
         """HOST:PORT of each broker, for `bootstrap.servers` of any client; always the same."""
         return ",".join(each.port.address for each in self._process.brokers.values())
+
+    def client_settings(
+        self,
+        client: ClientNames = "kafka",
+        *,
+        user: str | None = None,
+        mechanism: str | None = None,
+    ) -> dict[str, object]:
+        """Settings with which a client reaches the cluster; see `TestBroker.client_settings`."""
+        return self._secured.client_settings(
+            self.bootstrap_servers, client=client, user=user, mechanism=mechanism
+        )
 
     @property
     def broker_ids(self) -> tuple[int, ...]:

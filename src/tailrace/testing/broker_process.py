@@ -105,13 +105,17 @@ class BrokerProcess:
         *,
         clock: BrokerClock,
         around: Callable[[Dispatch], Dispatch],
+        listener: str = "PLAINTEXT",
     ) -> None:
         """Without `data` the directory is a temporary one, from the first start until `close`.
+
+        `listener` is the name of the listener, and its security protocol.
 
         Raises:
             ConfigError: settings that do not exist or are out of range, all of them.
         """
         self._settings = settings
+        self._listener = listener
         broker_config(self._settings_at(data or "a temporary directory", port=0))
         self._clock = clock
         self._around = around
@@ -258,7 +262,8 @@ class BrokerProcess:
         return self.run(ask(self._dispatch, request, response, version=version))
 
     def _settings_at(self, directory: str, *, port: int) -> dict[str, str]:
-        return self._settings | {"log.dirs": directory, "listeners": f"{HOST}:{port}"}
+        listeners = f"{self._listener}://{HOST}:{port}"
+        return self._settings | {"log.dirs": directory, "listeners": listeners}
 
     def _between(self, dispatch: Dispatch) -> Dispatch:
         self._dispatch = dispatch

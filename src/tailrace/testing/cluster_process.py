@@ -203,14 +203,18 @@ class ClusterProcess:
         broker_count: int,
         clock: BrokerClock,
         faults: RequestFaults,
+        listener: str = "PLAINTEXT",
     ) -> None:
         """Without `data` the directory is a temporary one, from `open` until `close`.
+
+        `listener` is the name of the brokers' listener, and its security protocol.
 
         Raises:
             ConfigError: settings that do not exist or are out of range, all of them.
             ValueError: `of_brokers` names another broker.
         """
         self._settings = settings
+        self._listener = listener
         self._of_brokers = of_brokers
         self._data = data
         self._clock = clock
@@ -452,7 +456,8 @@ class ClusterProcess:
                 "node.id": str(broker_id),
                 "controller.quorum.bootstrap.servers": controller,
                 "controller.listener.names": "CONTROLLER",
-                "listeners": f"{HOST}:{port}",
+                "listeners": f"{self._listener}://{HOST}:{port}",
+                "inter.broker.listener.name": self._listener,
                 "log.dirs": directory,
             }
         )
