@@ -183,7 +183,7 @@ def test_a_ticket_that_has_expired_is_refused(realm: Realm) -> None:
 
 
 def test_a_token_cannot_be_used_twice(realm: Realm) -> None:
-    """Whoever has recorded a login cannot repeat it: the library keeps the tokens it has seen."""
+    """A login that was recorded cannot be repeated: the library keeps the tokens it has seen."""
     realm.run("kinit", "-k", "-t", str(realm.user_keytab), USER)
     taken: list[bytes] = []
 

@@ -25,8 +25,8 @@ SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 """Whether connections are encrypted (SSL), and whether clients log in (SASL)."""
 
 ClientNames = Literal["kafka", "librdkafka", "python"]
-"""Whose names settings have: those of Java's clients and Tailrace's, of librdkafka and
-confluent-kafka, or of kafka-python and aiokafka."""
+"""The client by whose names settings are given: Java's and Tailrace's, librdkafka and what is over
+it, or kafka-python and aiokafka."""
 
 USERS: Final = {"test": "test-secret"}
 """The users of a broker for which the test names none."""
