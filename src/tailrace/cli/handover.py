@@ -55,9 +55,18 @@ def _controllers(
     "--write", "path", metavar="FILE", type=click.Path(dir_okay=False),
     help="Write the server.properties that Kafka needs to FILE.",
 )  # fmt: skip
+@click.option(
+    "--to", "target", type=click.Choice([Side.KAFKA.value, Side.TAILRACE.value]),
+    help="The broker that takes over: the exit code is about this one alone.",
+)  # fmt: skip
 @AS_JSON
 def handover(
-    directories: list[str], *, joining: Sequence[Controller], path: str | None, as_json: bool
+    directories: list[str],
+    *,
+    joining: Sequence[Controller],
+    path: str | None,
+    target: str | None,
+    as_json: bool,
 ) -> None:
     """Check a move between Tailrace and Apache Kafka before it is made.
 
@@ -68,7 +77,11 @@ def handover(
     For the directory of a controller the settings are Tailrace's too, and the commands of the whole
     move follow: to Apache Kafka, to more controllers, and back.
 
-    Exit code 0: ready to move. 1: something prevents it, or an error.
+    Both brokers are reported on, since each can take over what the other cannot: Tailrace recovers
+    the logs of a killed Kafka.
+
+    Exit code 0: ready to move, in both directions or as --to says. 1: something prevents it, or an
+    error.
     """
     files = DiskFiles()
     found = plan_handover(files, directories)
@@ -82,7 +95,7 @@ def handover(
     if as_json:
         _emit(found, settings, steps)
     else:
-        for line in _lines(found, settings, steps):
+        for line in _lines(found, settings, steps, path=path or "server.properties"):
             click.echo(printable(line))
     if path is not None:
         # Under another name until it is whole: half of the settings would be a valid file too, and
@@ -91,7 +104,7 @@ def handover(
             output.write(properties_text(settings).encode())
         say(f"wrote {path}")
     # Last, after everything is printed and written: what prevents the move is in the list.
-    if not found.is_ready:
+    if not found.is_ready if target is None else found.hindrances(Side(target)):
         sys.exit(_EXIT_HINDERED)
 
 
@@ -105,6 +118,9 @@ def _emit(found: Handover, settings: dict[str, str], steps: Sequence[str]) -> No
         "metadata_version": found.image.metadata_version,
         "release": found.release,
         "ready": found.is_ready,
+        "ready_for": [
+            side.value for side in (Side.KAFKA, Side.TAILRACE) if not found.hindrances(side)
+        ],
     }
     emit(FORMAT, "handover", fields)
     for note in found.notes:
@@ -116,7 +132,9 @@ def _emit(found: Handover, settings: dict[str, str], steps: Sequence[str]) -> No
         emit(FORMAT, "step", {"sentence": each})
 
 
-def _lines(found: Handover, settings: dict[str, str], steps: Sequence[str]) -> list[str]:
+def _lines(
+    found: Handover, settings: dict[str, str], steps: Sequence[str], *, path: str
+) -> list[str]:
     lines = [f"node {found.identity.node_id} of cluster {found.identity.cluster_id}"]
     for effect, heading in _HEADINGS.items():
         notes = [each for each in found.notes if each.effect is effect]
@@ -127,4 +145,13 @@ def _lines(found: Handover, settings: dict[str, str], steps: Sequence[str]) -> l
     lines += [f"  {name}={value}" for name, value in settings.items()]
     if steps:
         lines += ["", "next steps", *(f"  {each}" for each in steps)]
-    return [*lines, "", "ready" if found.is_ready else "not ready"]
+    own = path if found.is_controller else "FILE, with the settings that the node has"
+    lines.append("")
+    for side, name, command in (
+        (Side.TAILRACE, "Tailrace", f"tailrace serve --config {own}"),
+        (Side.KAFKA, "Apache Kafka", f"kafka-server-start.sh {path}"),
+    ):
+        count = found.hindrances(side)
+        first = f"not ready, because of {count} of the lines under `{_HEADINGS[Effect.HINDERS]}`"
+        lines.append(f"{name}: {first if count else f'ready: {command}'}")
+    return lines

@@ -97,7 +97,13 @@ class Handover:
     @property
     def is_ready(self) -> bool:
         """Whether nothing hinders a move, in either direction."""
-        return all(each.effect is not Effect.HINDERS for each in self.notes)
+        return not (self.hindrances(Side.KAFKA) or self.hindrances(Side.TAILRACE))
+
+    def hindrances(self, side: Side) -> int:
+        """The number of notes that hinder this broker in taking over the directories."""
+        return sum(
+            each.effect is Effect.HINDERS and each.side in (side, Side.BOTH) for each in self.notes
+        )
 
     @property
     def is_controller(self) -> bool:
@@ -441,14 +447,6 @@ class _Survey:
                     f"{each} was stopped in order in epoch {epoch}, and the broker has registered "
                     f"in epoch {broker.broker_epoch}; start its broker and stop it in order",
                 )
-        # What the last broker offered to clients is what they will ask the next one for.
-        for end in broker.end_points:
-            if end.security_protocol != _PLAINTEXT:
-                self._hinder(
-                    Side.TAILRACE,
-                    f"clients connect to the listener {end.name} with encryption or a login, which "
-                    "Tailrace does not have",
-                )
 
     def look_at_settings(self) -> None:
         """Whether Kafka's broker starts with the settings of the topics."""
@@ -490,6 +488,23 @@ def _understood(found: Handover) -> Iterator[Note]:
         f"{len(image.topics)} topics with {partitions} partitions and {settings} settings: names, "
         "ids, records, committed offsets and transactions"
     )
+    for what, count in (
+        ("users with a SCRAM password", len(image.scram)),
+        ("access control entries, which count if authorizer.class.name is set", len(image.acls)),
+    ):
+        if count:
+            yield note(f"{count} {what}")
+    broker = image.brokers.get(found.identity.node_id)
+    secured = [
+        each.name
+        for each in (() if broker is None else broker.end_points)
+        if each.security_protocol != _PLAINTEXT
+    ]
+    if secured:
+        yield note(
+            f"listeners with encryption or a login: {_list(secured)}; their certificates and other "
+            "settings are not in the directories, so add them"
+        )
     groups = [owner.name for owner in image.configs if owner.type == GROUP_RESOURCE]
     if groups:
         yield note(f"settings of the groups {_list(groups)}")
@@ -510,15 +525,10 @@ def _understood(found: Handover) -> Iterator[Note]:
 def _kept(found: Handover) -> Iterator[Note]:
     """Notes on state that Tailrace keeps for Kafka, without acting on it."""
     image = found.image
-    for what, count in (
-        ("users with a SCRAM password", len(image.scram)),
-        ("access control entries", len(image.acls)),
-        ("delegation tokens", len(image.tokens)),
-    ):
-        if count:
-            yield _kept_note(f"{count} {what}")
+    if image.tokens:
+        yield _kept_note(f"{len(image.tokens)} delegation tokens")
     for kind, what in (
-        (BROKER_RESOURCE, "brokers"),
+        (BROKER_RESOURCE, "brokers, unless docs/configuration.md has them"),
         (CLIENT_METRICS_RESOURCE, "client metrics"),
     ):
         changed = {

@@ -21,14 +21,15 @@ def contents(directory: Path) -> dict[Path, bytes]:
 
 
 def test_a_move_is_described_and_prepared(tmp_path: Path) -> None:
-    """The report ends with "ready"; the file has the settings; the directory stays as it was."""
+    """Both brokers are ready; the file has the settings; the directory stays as it was."""
     directory, target = kafka_directory(tmp_path), tmp_path / "server.properties"
     before = contents(directory)
     shown = lines("handover", "--data", directory, "--write", target)
     assert shown[0].startswith("node 1 of cluster ")
     assert "understood" in shown
     assert "prevents the move" not in shown
-    assert shown[-1] == "ready"
+    assert shown[-2].startswith("Tailrace: ready: tailrace serve --config ")
+    assert shown[-1] == f"Apache Kafka: ready: kafka-server-start.sh {target}"
     settings = read_properties(target.read_text())
     assert settings["log.dirs"] == str(directory)
     assert settings["controller.quorum.voters"] == "1@localhost:9093"
@@ -37,14 +38,20 @@ def test_a_move_is_described_and_prepared(tmp_path: Path) -> None:
 
 
 def test_a_hindrance_is_an_exit_code(tmp_path: Path) -> None:
-    """The settings are told and written all the same."""
+    """A Kafka that was killed can be taken over by Tailrace; settings are written all the same."""
     directory, target = kafka_directory(tmp_path), tmp_path / "server.properties"
     (directory / ".kafka_cleanshutdown").unlink()
     result = run("handover", "--data", directory, "--write", target)
     assert result.exit_code == 1
     assert "Kafka: " in result.stdout
-    assert result.stdout.splitlines()[-1] == "not ready"
+    of_tailrace, of_kafka = result.stdout.splitlines()[-2:]
+    assert of_tailrace.startswith("Tailrace: ready: ")
+    assert of_kafka.startswith("Apache Kafka: not ready, because of 1 ")
     assert target.exists()
+    assert run("handover", "--data", directory, "--to", "tailrace").exit_code == 0
+    assert run("handover", "--data", directory, "--to", "kafka").exit_code == 1
+    (first, *_) = run("handover", "--data", directory, "--json").stdout.splitlines()
+    assert json.loads(first)["ready_for"] == ["tailrace"]
 
 
 def test_a_broker_at_work_is_told(tmp_path: Path) -> None:
@@ -55,7 +62,7 @@ def test_a_broker_at_work_is_told(tmp_path: Path) -> None:
         assert f"a node has {directory} open" in run("handover", "--data", directory).stdout
     finally:
         lock.release()
-    assert lines("handover", "--data", directory)[-1] == "ready"
+    assert lines("handover", "--data", directory)[-1].startswith("Apache Kafka: ready")
 
 
 def test_the_report_as_json(tmp_path: Path) -> None:

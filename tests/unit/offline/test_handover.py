@@ -227,7 +227,6 @@ def no_state(files: MemoryFiles) -> None:
         (bad_quorum_state, Side.BOTH, "cannot be understood"),
         (small_segments, Side.KAFKA, "topic other has segment.bytes 4096"),
         (other_directory_id, Side.KAFKA, "in another directory than the metadata says"),
-        (encrypted, Side.TAILRACE, "the listener SAFE"),
         (damaged, Side.KAFKA, "is damaged at byte"),
         (lost, Side.BOTH, "cannot be proven"),
         (no_state, Side.KAFKA, "neither a metadata log nor bootstrap.checkpoint"),
@@ -342,8 +341,17 @@ def test_a_directory_of_nobody_is_refused() -> None:
         plan_handover(files, ["nonsuch"])
 
 
+def test_settings_of_secured_listeners_have_to_be_added() -> None:
+    """They are in no directory; both brokers have such listeners."""
+    files = kraft_directory()
+    encrypted(files)
+    found = plan_handover(files, [ROOT])
+    assert found.is_ready
+    assert any("a login: SAFE; their certificates" in each.sentence for each in found.notes)
+
+
 def test_what_tailrace_does_not_act_on_is_told() -> None:
-    """Users, rights, quotas, settings of others, and nodes that are not this one."""
+    """Settings of others, and nodes that are not this one; users, rights and quotas count."""
     files = kraft_directory()
     user = EntityData(entity_type="user", entity_name="ann")
 
@@ -363,8 +371,6 @@ def test_what_tailrace_does_not_act_on_is_told() -> None:
     )
     found = plan_handover(files, [ROOT])
     for told in (
-        "1 users with a SCRAM password",
-        "1 access control entries",
         "log.cleaner.threads of 1",
         "client metrics: interval.ms of m",
         "not known, or not possible: from.the.future of other",
@@ -373,6 +379,8 @@ def test_what_tailrace_does_not_act_on_is_told() -> None:
     ):
         assert told in kept(found)
     understood = "\n".join(each.sentence for each in found.notes)
+    assert "1 users with a SCRAM password" in understood
+    assert "1 access control entries" in understood
     assert "settings of the groups g" in understood
     assert "quotas of 1 users, client ids and addresses" in understood
     assert found.is_ready
