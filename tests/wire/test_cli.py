@@ -18,6 +18,7 @@ import pytest
 
 from tailrace import Broker, Consumer, Producer
 from tailrace.cli import commands
+from tailrace.errors import TailraceError
 from tests.unit.cli.running import lines, objects, run, said
 
 pytestmark = pytest.mark.wire
@@ -453,3 +454,44 @@ def test_files_are_sent_in_turn(at: tuple[str, str], topic: str, tmp_path: Path)
     result = run("produce", topic, tmp_path / "c", *at)
     assert result.exit_code == 1
     assert f"{tmp_path / 'c'}: No such file or directory" in result.stderr
+
+
+def test_records_below_an_offset_are_deleted(at: tuple[str, str], topic: str) -> None:
+    """Consumers begin at the new start; `end` is the high watermark of each partition."""
+    fill(topic, at, count=5)
+    fill(topic, at, count=2, partition=1)
+    command = ("topic", "delete-records", topic, "--yes", *at)
+    assert lines(*command[:2], f"{topic}:0", "--before", 3, *command[3:]) == [
+        f"{topic}-0 begins at offset 3"
+    ]
+    assert sorted(consumed(topic, at)) == ["0", "1", "3", "4"]
+    found = objects(*command, "--before", "end")
+    assert [(each["partition"], each["earliest"]) for each in found] == [(0, 5), (1, 2)]
+    assert consumed(topic, at) == []
+    assert "is no offset" in said(*command, "--before", "now")
+
+
+def test_members_are_removed_from_a_group(at: tuple[str, str], topic: str) -> None:
+    """The names of those that were removed; a group that nobody knows is an error."""
+    remove = ("group", "remove-members", "--yes", *at)
+    with member(topic, at, "removed"):
+        (found,) = objects(*remove[:2], "removed", *remove[2:])
+        assert found["member"].startswith("rdkafka")
+    assert "unknown" in said(*remove, "unknown")
+
+
+def test_a_transaction_of_a_producer_that_is_gone_is_terminated(
+    at: tuple[str, str], topic: str
+) -> None:
+    """Readers of committed records wait no longer, and the producer is fenced."""
+    with Producer(bootstrap_servers=at[1], transactional_id="gone") as producer:
+        producer.begin_transaction()
+        producer.send(topic, b"open", partition=0).result()
+        fill(topic, at, count=1)
+        committed = ("--isolation", "read_committed")
+        assert consumed(topic, at, *committed) == []
+        (line,) = lines("transaction", "terminate", "gone", "--yes", *at)
+        assert line.startswith("gone: producer ")
+        assert consumed(topic, at, *committed) == ["0"]
+        with pytest.raises(TailraceError):
+            producer.commit_transaction()

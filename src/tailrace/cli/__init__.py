@@ -21,6 +21,7 @@ from tailrace.runtime.interrupts import stop_signals
 # them for it (decision 24).
 SUBCOMMANDS = {
     "acl": "Add, list and remove access control lists of a Kafka cluster.",
+    "broker": "Show and change settings of brokers, and their log directories.",
     "cluster": "Show, start or move a cluster; read a metadata log's files.",
     "config": "Check files of settings without starting a broker.",
     "consume": "Print records of a topic of any Kafka cluster.",

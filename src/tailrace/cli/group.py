@@ -36,6 +36,7 @@ from tailrace.client.admin.groups import (
     NoSuchGroupError,
     delete_groups,
     describe_groups,
+    remove_members_from_group,
 )
 from tailrace.client.admin.offsets import (
     CommittedOffset,
@@ -232,6 +233,42 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
                 emit(GROUP_FORMAT, "deleted", {"group": each})
             else:
                 click.echo(f"deleted group {each}")
+
+
+@group.command("remove-members")
+@click.argument("name", metavar="GROUP")
+@click.option(
+    "--instance-id", "instance_ids", multiple=True, metavar="ID",
+    help="Only the member with this group.instance.id; repeatable. Without it all.",
+)  # fmt: skip
+@YES
+@AS_JSON
+@on_cluster
+def remove_members(
+    name: str,
+    *,
+    instance_ids: tuple[str, ...],
+    yes: bool,
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Remove members of a classic group, such as those of a machine that will not come back.
+
+    A static member is missed only after session.timeout.ms; this gives its partitions to others at
+    once. Consumers that still run join again.
+    """
+    with connection.open() as cluster:
+        whose = ", ".join(instance_ids) or "all members"
+        confirm(f"Remove {whose} from group {name}?", yes=yes)
+        outcomes = change(cluster, remove_members_from_group, name, instance_ids or None)
+    for each in outcomes.succeeded:
+        if as_json:
+            emit(GROUP_FORMAT, "member-removed", {"group": name, "member": each})
+        else:
+            click.echo(f"removed {printable(each)} from group {printable(name)}")
+    if not outcomes:
+        say(f"group {name} has no members")
+    outcomes.results()
 
 
 @group.command("delete-offsets")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import click
 
-from tailrace.cli.arguments import aligned
+from tailrace.cli.arguments import aligned, parse_int64
 from tailrace.cli.on_cluster import (
     AS_JSON,
     YES,
@@ -36,6 +36,7 @@ from tailrace.client.admin.topics import (
     NewTopic,
     create_partitions,
     create_topics,
+    delete_records,
     delete_topics,
     describe_topics,
     list_topics,
@@ -299,6 +300,44 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
                 emit(TOPIC_FORMAT, "deleted", {"topic": each.name})
             else:
                 click.echo(f"deleted topic {each.name}")
+
+
+@topic.command("delete-records")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC[:0,1,4-7]...")
+@click.option(
+    "--before", required=True, metavar="OFFSET",
+    help="The first offset of each partition that stays; `end`: none of today's stays.",
+)  # fmt: skip
+@YES
+@AS_JSON
+@on_cluster
+def delete_older(
+    names: tuple[str, ...], *, before: str, yes: bool, as_json: bool, connection: Connection
+) -> None:
+    """Delete the records below an offset, for good.
+
+    Nobody can read them any more; their bytes go with the segments that have no others. Topics with
+    cleanup.policy=compact alone are refused.
+    """
+    # -1 is the high watermark, in the request and in the files of kafka-delete-records.
+    offset = -1 if before == "end" else parse_int64(before)
+    if offset is None:
+        raise click.UsageError(f"--before: {before!r} is no offset; give a number, or `end`")
+    wanted = [parse_partitions(each, flag="TOPIC") for each in names]
+    with connection.open() as cluster:
+        parts = [
+            each for name, numbers in wanted for each in find_partitions(cluster, name, numbers)
+        ]
+        below = "" if offset < 0 else f" below offset {offset}"
+        confirm(f"Delete all records of {', '.join(names)}{below}?", yes=yes)
+        outcomes = change(cluster, delete_records, dict.fromkeys(parts, offset))
+    for part, start in outcomes.succeeded.items():
+        if as_json:
+            fields = {"topic": part.topic, "partition": part.partition, "earliest": start}
+            emit(TOPIC_FORMAT, "records-deleted", fields)
+        else:
+            click.echo(f"{part} begins at offset {start}")
+    outcomes.results()
 
 
 @topic.command("elect-leaders")

@@ -26,6 +26,7 @@ from tailrace.client.admin.transactions import (
     abort_transaction,
     describe_transactions,
     find_hanging_transactions,
+    force_terminate_transaction,
 )
 from tailrace.client.reader import ClusterReader
 from tailrace.client.topics import find_partitions, find_topic
@@ -204,6 +205,34 @@ def abort(
         click.echo(
             f"aborted the transaction of producer {found.producer_id} epoch {found.producer_epoch} "
             f"in {place} from offset {start_offset} on"
+        )
+
+
+@transaction.command()
+@click.argument("transactional_id", metavar="ID")
+@YES
+@AS_JSON
+@on_cluster
+def terminate(transactional_id: str, *, yes: bool, as_json: bool, connection: Connection) -> None:
+    """Abort the transaction of a transactional id, also a prepared one, and fence its producer.
+
+    For a producer that is gone while its transaction is open: readers of committed records wait for
+    it until transaction.timeout.ms is over. A producer that still runs ends with an error.
+    """
+    with connection.open() as cluster:
+        confirm(f"Abort the transaction of {transactional_id} and fence its producer?", yes=yes)
+        found = change(cluster, force_terminate_transaction, transactional_id)
+    fields = {
+        "transactional_id": transactional_id,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+    }
+    if as_json:
+        emit(TRANSACTION_FORMAT, "terminated", fields)
+    else:
+        click.echo(
+            f"{printable(transactional_id)}: producer {found.producer_id} is fenced below epoch "
+            f"{found.producer_epoch}, and has no transaction"
         )
 
 
