@@ -15,7 +15,6 @@ import click
 
 from tailrace import __version__
 from tailrace.errors import ConfigError, MissingExtraError, TailraceError
-from tailrace.runtime.interrupts import stop_signals
 
 # Help lines are here and not with the commands, since `tailrace --help` would have to import all of
 # them for it (decision 24).
@@ -80,6 +79,9 @@ def main() -> None:
     SIGTERM and SIGHUP are for each command what Ctrl-C is, so that it stops what it has started,
     leaves its group, and says what was not done.
     """
+    # Imported here: `tailrace --help` needs no other room (decision 24).
+    from tailrace.runtime.interrupts import stop_signals
+
     ended_by = signal.SIGINT
 
     def end(number: int, _: FrameType | None) -> None:
