@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import click
 import confluent_kafka
 import pytest
 
@@ -351,7 +352,7 @@ def started(*arguments: object, **streams: Any) -> Iterator["subprocess.Popen[by
 
 
 def test_ctrl_c_ends_a_follower_cleanly(at: tuple[str, str], topic: str) -> None:
-    """It prints what comes later, and commits what was printed; the exit code is 0."""
+    """It prints what comes later, and commits what was printed; the exit code is 130."""
     fill(topic, at, count=2)
     command = ("consume", topic, "--group", "follower", *at)
     with started(*command, stdout=subprocess.PIPE) as process:
@@ -361,7 +362,7 @@ def test_ctrl_c_ends_a_follower_cleanly(at: tuple[str, str], topic: str) -> None
         assert process.stdout.readline() == b"0\n"
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, told) == (0, b"")
+    assert (process.returncode, told) == (130, b"stopped\n")
     offset = next(
         each for each in objects("group", "describe", "follower", *at) if each["type"] == "offset"
     )
@@ -394,7 +395,7 @@ def test_a_group_shares_partitions_with_other_members(
             assert found.offset == 2 + place.partition
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, told) == (0, b"")
+    assert (process.returncode, told) == (130, b"stopped\n")
 
 
 def test_ctrl_c_while_a_record_leaves_still_commits_it(
@@ -411,7 +412,8 @@ def test_ctrl_c_while_a_record_leaves_still_commits_it(
 
     fill(topic, at, count=2)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(Pressed()))
-    commands.main(["consume", topic, "--group", "pressed", *at], standalone_mode=False)
+    with pytest.raises(click.Abort):
+        commands.main(["consume", topic, "--group", "pressed", *at], standalone_mode=False)
     monkeypatch.undo()
     offset = next(
         each for each in objects("group", "describe", "pressed", *at) if each["type"] == "offset"

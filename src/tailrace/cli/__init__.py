@@ -123,3 +123,13 @@ def main() -> None:
     except TailraceError as error:
         click.echo(f"tailrace: {error}", err=True)
         sys.exit(1)
+    # After the errors above, some of which are OSErrors too: a path of the command line that the
+    # system refuses, where no code knows more about it.
+    except OSError as error:
+        if error.filename is None:
+            raise
+        reason = (error.strerror or str(error)).lower()
+        click.echo(
+            f"tailrace: {error.filename}: {reason}; check the path and who may use it", err=True
+        )
+        sys.exit(1)

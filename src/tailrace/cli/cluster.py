@@ -173,6 +173,9 @@ def demo(*, picture: Path) -> None:
     """
     from tailrace.demo.cluster import run
 
+    # Otherwise half a minute would have passed before the error.
+    if not picture.absolute().parent.is_dir():
+        raise click.UsageError(f"--picture: there is no directory {picture.parent}")
     run(picture, say=click.echo)
 
 

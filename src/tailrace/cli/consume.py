@@ -129,6 +129,7 @@ def consume(
                 _follow(tailer, printer, committer, limits=limits)
         except KeyboardInterrupt:
             printer.flush()
+            raise
         except BrokenPipeError:
             # The reader has enough, as `head` has; that is no error.
             drop_output()

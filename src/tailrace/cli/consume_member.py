@@ -60,6 +60,7 @@ def read_as_member(
                 member.follow(topic)
         except KeyboardInterrupt:
             printer.flush()
+            raise
         except BrokenPipeError:
             drop_output()
         finally:

@@ -1,13 +1,16 @@
 """The `tailrace` command as a whole, and the package's names."""
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
+import pytest
 from click.testing import CliRunner
 
 import tailrace
-from tailrace.cli import SUBCOMMANDS, commands
+from tailrace.cli import SUBCOMMANDS, commands, main
 
 LOADED = "import sys{0}; print(sorted(name for name in sys.modules if name.startswith('tailrace')))"
 
@@ -58,3 +61,43 @@ def test_the_package_imports_nothing_before_it_is_used() -> None:
 def test_every_public_name_is_there() -> None:
     """Each name of the package leads to something, from whichever room."""
     assert all(getattr(tailrace, name).__name__ == name for name in tailrace.__all__)
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The handlers of signals are the same after the test, which `main` changes for a process."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("cluster", "start", "--data", "/dev/null/x"), 1, "/dev/null/x: not a directory"),
+        (("cluster", "demo", "--picture", "/dev/null/x/y.html"), 2, "no directory /dev/null/x"),
+        (("log", "verify", "--data", "/dev/null"), 2, "cannot read /dev/null: not a directory"),
+        (("log", "cat", "--data", "/nowhere", "t"), 1, "cannot read /nowhere: no such file"),
+        (("topic", "list", "--bootstrap", "127.0.0.1:1"), 1, "Connection refused; is a broker"),
+        (("topic", "list", "--bootstrap", "here"), 1, "--bootstrap: 'here' is not HOST:PORT"),
+        (("topic", "lsit"), 2, "No such command 'lsit'"),
+    ],
+)
+def test_an_expected_failure_is_a_sentence(
+    arguments: tuple[str, ...],
+    code: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It says what happened and where, and never has a traceback."""
+    monkeypatch.setattr(sys, "argv", ["tailrace", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert (ended.value.code, words in said) == (code, True), said
+    assert "Traceback" not in said
+    # A wrong usage has the usage before its sentence.
+    assert len(said.splitlines()) == (1 if code == 1 or "verify" in arguments else 4)
