@@ -362,7 +362,7 @@ def test_ctrl_c_ends_a_follower_cleanly(at: tuple[str, str], topic: str) -> None
         assert process.stdout.readline() == b"0\n"
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, told) == (130, b"stopped\n")
+    assert (process.returncode, told) == (130, b"\nstopped\n")
     offset = next(
         each for each in objects("group", "describe", "follower", *at) if each["type"] == "offset"
     )
@@ -395,7 +395,7 @@ def test_a_group_shares_partitions_with_other_members(
             assert found.offset == 2 + place.partition
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, told) == (130, b"stopped\n")
+    assert (process.returncode, told) == (130, b"\nstopped\n")
 
 
 def test_ctrl_c_while_a_record_leaves_still_commits_it(

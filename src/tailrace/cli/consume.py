@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailrace.cli import completion
 from tailrace.cli.arguments import decompresses, drop_output
 from tailrace.cli.decoding import (
     EXIT_UNDECODED,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=completion.topics)
 @click.option("-p", "--partitions", metavar="0,1,4-7", help="Read only these partitions.")
 # The beginning, as in kcat: a topic at rest shows its records. kafka-console-consumer begins at the
 # end.

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from tailrace.cli import completion
 from tailrace.cli.arguments import aligned, parse_int64
 from tailrace.cli.on_cluster import (
     AS_JSON,
@@ -111,7 +112,9 @@ def list_groups(*, as_json: bool, connection: Connection) -> None:
 
 
 @group.command()
-@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@click.argument(
+    "names", nargs=-1, required=True, metavar="GROUP...", shell_complete=completion.groups
+)
 @AS_JSON
 @on_cluster
 def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -> None:
@@ -143,7 +146,7 @@ def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -
 
 
 @group.command()
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=completion.groups)
 @_TOPICS
 @click.option(
     "--all-topics", is_flag=True, help="All partitions for which the group has a committed offset."
@@ -214,7 +217,9 @@ def reset(
 
 
 @group.command()
-@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@click.argument(
+    "names", nargs=-1, required=True, metavar="GROUP...", shell_complete=completion.groups
+)
 @YES
 @AS_JSON
 @on_cluster
@@ -236,7 +241,7 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
 
 
 @group.command("remove-members")
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=completion.groups)
 @click.option(
     "--instance-id", "instance_ids", multiple=True, metavar="ID",
     help="Only the member with this group.instance.id; repeatable. Without it all.",
@@ -272,7 +277,7 @@ def remove_members(
 
 
 @group.command("delete-offsets")
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=completion.groups)
 @_TOPICS
 @YES
 @AS_JSON

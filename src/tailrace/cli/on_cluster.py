@@ -20,7 +20,7 @@ from tailrace.client.retries import ATTEMPTS_MAX
 from tailrace.config import parse_assignments, read_properties
 from tailrace.config.providers import PROVIDERS, looked_up
 from tailrace.errors import ConfigError, FatalError, RetriableError, TailraceError
-from tailrace.values import dataclass
+from tailrace.values import dataclass, replace
 
 if TYPE_CHECKING:
     from tailrace.client.admin.cluster import MetadataQuorum
@@ -64,6 +64,11 @@ class Connection:
     settings: Mapping[str, str]
     """Further settings of the client, by Kafka's names."""
 
+    def within(self, timeout_ms: int) -> "Connection":
+        """The same, with this limit for a new connection."""
+        limit = {"socket.connection.setup.timeout.ms": str(timeout_ms)}
+        return replace(self, settings={**self.settings, **limit})
+
     @contextmanager
     def open(self, config: "ClientConfig | None" = None) -> Iterator["ClusterReader"]:
         """A client that is connected to a broker, until the end of the block.
@@ -102,18 +107,12 @@ def on_cluster(command: FunctionT) -> FunctionT:
         command_config: Path | None,
         **options: object,
     ) -> object:
-        settings = {} if command_config is None else client_settings(command_config)
-        with faults_in_flags():
-            assigned = parse_assignments(assignments)
-        if "bootstrap.servers" in assigned:
-            raise click.UsageError("bootstrap.servers is given by --bootstrap")
-        # As in Kafka's tools the flag goes over the file.
-        of_file = settings.pop("bootstrap.servers", "").strip()
-        source = click.get_current_context().get_parameter_source("bootstrap")
-        if of_file and source is ParameterSource.DEFAULT:
-            bootstrap = of_file
-        settings |= assigned
-        connection = Connection(bootstrap=bootstrap, settings=settings)
+        connection = connection_of(
+            click.get_current_context(),
+            bootstrap=bootstrap,
+            assignments=assignments,
+            command_config=command_config,
+        )
         return command(*arguments, connection=connection, **options)
 
     for option in (
@@ -136,6 +135,32 @@ def on_cluster(command: FunctionT) -> FunctionT:
     ):  # fmt: skip
         connected = option(connected)
     return cast("FunctionT", connected)
+
+
+def connection_of(
+    context: click.Context,
+    *,
+    bootstrap: str,
+    assignments: tuple[str, ...],
+    command_config: Path | None,
+) -> Connection:
+    """The cluster that the options of a command lead to.
+
+    Raises:
+        ConfigError: an assignment is none; or the file cannot be read.
+        click.UsageError: the address is given as a setting.
+    """
+    settings = {} if command_config is None else client_settings(command_config)
+    with faults_in_flags():
+        assigned = parse_assignments(assignments)
+    if "bootstrap.servers" in assigned:
+        raise click.UsageError("bootstrap.servers is given by --bootstrap")
+    # As in Kafka's tools the flag goes over the file.
+    of_file = settings.pop("bootstrap.servers", "").strip()
+    source = context.get_parameter_source("bootstrap")
+    if of_file and source is ParameterSource.DEFAULT:
+        bootstrap = of_file
+    return Connection(bootstrap=bootstrap, settings=settings | assigned)
 
 
 @contextmanager

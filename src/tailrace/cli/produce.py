@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
+from tailrace.cli import completion
 from tailrace.cli.on_cluster import Connection, faults_in_flags, on_cluster, say
 from tailrace.cli.record_text import (
     JSON_GROWTH,
@@ -38,7 +39,7 @@ _EXIT_UNDELIVERED: Final = 1
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=completion.topics)
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
 # Flags and rules are kcat's. kafka-console-producer fails at a line without the separator.
 @click.option(

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import click
 
+from tailrace.cli import completion
 from tailrace.cli.arguments import aligned, parse_int64
 from tailrace.cli.on_cluster import (
     AS_JSON,
@@ -169,7 +170,7 @@ def _with_only(command: FunctionT) -> FunctionT:
 
 
 @topic.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completion.topics)
 @_with_only
 @AS_JSON
 @on_cluster
@@ -226,7 +227,7 @@ def describe(
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.topics)
 @_CONFIG
 @click.option(
     "--unset", multiple=True, metavar="NAME",
@@ -282,7 +283,9 @@ def alter(
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion.topics
+)
 @YES
 @AS_JSON
 @on_cluster
@@ -303,7 +306,10 @@ def delete(names: tuple[str, ...], *, yes: bool, as_json: bool, connection: Conn
 
 
 @topic.command("delete-records")
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC[:0,1,4-7]...")
+@click.argument(
+    "names", nargs=-1, required=True, metavar="TOPIC[:0,1,4-7]...",
+    shell_complete=completion.topics,
+)  # fmt: skip
 @click.option(
     "--before", required=True, metavar="OFFSET",
     help="The first offset of each partition that stays; `end`: none of today's stays.",
@@ -341,7 +347,10 @@ def delete_older(
 
 
 @topic.command("elect-leaders")
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC[:0,1,4-7]...")
+@click.argument(
+    "names", nargs=-1, required=True, metavar="TOPIC[:0,1,4-7]...",
+    shell_complete=completion.topics,
+)  # fmt: skip
 @click.option(
     "--unclean", is_flag=True,
     help="Of partitions without a leader: elect the first of their replicas that is in service. "
