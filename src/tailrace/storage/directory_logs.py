@@ -338,7 +338,7 @@ class DirectoryLogs:
     def set_aside(self, partition: TopicPartition, unique_id: uuid.UUID, *, reason: str) -> None:
         """Give the folder of a partition that is not open a `-stray` name, which is logged.
 
-        Only an operator removes it.
+        Only an operator removes it. One without a file is removed.
 
         Raises:
             UnusableDirectoryError: the folder cannot be renamed.
@@ -487,8 +487,15 @@ def _damaged(error: CorruptionError) -> str:
 def _set_aside(
     files: Files, path: str, *, partition: TopicPartition, unique_id: uuid.UUID, reason: str
 ) -> None:
+    folder = f"{path}/{names.partition_directory_name(partition)}"
+    # A crash has cut the making of the log short: the topic id is the first file, and nothing is
+    # lost with a folder that does not even have that.
+    if set(files.list(folder)) <= {f"{names.PARTITION_METADATA}.tmp"}:
+        files.remove_tree(folder)
+        files.sync_directory(path)
+        return
     name = names.delete_directory_name(partition, unique_id.hex)
     stray = name.removesuffix(names.DELETE_DIRECTORY_SUFFIX) + names.STRAY_DIRECTORY_SUFFIX
-    files.rename(f"{path}/{names.partition_directory_name(partition)}", f"{path}/{stray}")
+    files.rename(folder, f"{path}/{stray}")
     files.sync_directory(path)
     logger.warning("partition_set_aside path=%s/%s reason=%s", path, stray, reason)

@@ -102,6 +102,18 @@ async def test_a_folder_without_a_topic_id_is_set_aside(outside: Outside) -> Non
         assert outside.files.exists("data-2/t-0/partition.metadata")
 
 
+@pytest.mark.parametrize("inside", [(), ("partition.metadata.tmp",)])
+async def test_a_folder_without_a_file_goes(outside: Outside, inside: tuple[str, ...]) -> None:
+    """A crash has cut the making of a log short before it had an id; nobody has to clean up."""
+    async with running_cluster(outside, 1, 2) as cluster:
+        await cluster.stop(2)
+        outside.files.make_directory("data-2/gone-0")
+        for name in inside:
+            outside.files.open(f"data-2/gone-0/{name}", create=True).write(0, b"version")
+        await cluster.start(2)
+        assert not [each for each in outside.files.list("data-2") if "gone" in each]
+
+
 @pytest.mark.parametrize("assigned", [UNASSIGNED, LOST])
 async def test_the_controllers_hear_where_a_log_was_made(outside: Outside, assigned: UUID) -> None:
     """They leave the choice to the broker, or do not know where the log was (KIP-858)."""
