@@ -117,6 +117,28 @@ def test_every_unknown_name_gets_its_suggestion(tmp_path: Path) -> None:
     assert all("did you mean" in each["text"] for each in unknown)
 
 
+def test_a_reference_is_said_with_its_line(tmp_path: Path) -> None:
+    """It is an error if it leads to nothing; else it is shown, and not what it leads to."""
+    kept = tmp_path / "kept.properties"
+    text = (
+        "log.dirs=/data\n"
+        "config.providers=file\n"
+        "config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider\n"
+        f"broker.rack=${{file:{kept}:rack}}\n"
+        f"num.partitions=${{file:{kept}:count}}\n"
+    )
+    kept.write_text("count=7\n")
+    result = run("config", "validate", write(tmp_path, text))
+    assert result.exit_code == 1
+    said = f"${{file:{kept}:rack}} cannot be looked up: the file has no line for 'rack'; add it"
+    assert f"error  line 4  broker.rack: {said}" in result.output
+    kept.write_text("count=7\nrack=hunter2\n")
+    result = run("config", "validate", write(tmp_path, text))
+    assert result.exit_code == 0
+    assert f"num.partitions=${{file:{kept}:count}}" in result.output
+    assert "hunter2" not in result.output
+
+
 def test_variables_go_over_the_file(tmp_path: Path) -> None:
     """With --env only; a finding names the variable."""
     path = write(tmp_path, "log.dirs=/data\nnum.partitions=0\n")
