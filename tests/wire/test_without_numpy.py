@@ -14,7 +14,7 @@ import sys
 for each in ("numpy", "pyarrow", "Cython", "cython"):
     sys.modules[each] = None  # an import of it fails as if it were not installed
 
-from tailrace import Broker, Consumer, Producer, open_log
+from tailrace import Broker, Consumer, Producer, list_partitions, open_log
 from tailrace.cli import main
 from tailrace.errors import MissingExtraError
 
@@ -51,6 +51,8 @@ with Broker(directory, settings=settings) as broker:
         assert sorted(each.value for each in found) == sorted([*range(100)] * 2), found
         assert {each.headers for each in found} == {(("h", b"x"),)}
 assert len([*open_log(directory, "t", 0).records()]) == 200
+told(lambda: open_log(f"file://{directory}", "t", 0))
+told(lambda: list_partitions("s3://bucket/backup"))
 sys.argv = ["tailrace", *sys.argv[2:], "--data", directory]
 main()
 """

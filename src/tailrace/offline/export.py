@@ -20,7 +20,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.config.settings import INT64_MAX
-from tailrace.errors import FatalError
 from tailrace.kernels.showing import Form
 from tailrace.model import TopicPartition
 from tailrace.offline.cat import Choice, chosen_batches, readable, show_partition
@@ -28,6 +27,7 @@ from tailrace.offline.show import Page
 from tailrace.offline.whole_file import Output, whole_file
 from tailrace.reading.located import OnSkip
 from tailrace.reading.view import UNREADABLE, open_view
+from tailrace.runtime.extras import check_extra
 from tailrace.runtime.files import Files
 from tailrace.values import dataclass
 
@@ -85,7 +85,7 @@ def export_records(
         SchemaError, RegistryRefusedError, RegistryUnavailableError: a schema cannot be had or used;
             no file is written then.
         CorruptionError: a batch is damaged and may not be skipped; no file is written then.
-        FatalError: Parquet is asked for and PyArrow is not installed.
+        MissingExtraError: Parquet is asked for and PyArrow is not installed.
         DirectoryError: a log file cannot be read.
         StorageError: the file cannot be written.
     """
@@ -147,13 +147,10 @@ def _write_parquet(
     on_skip: OnSkip | None,
     progress: Callable[[int], None],
 ) -> ExportCounts:
-    try:
-        # PyArrow is an extra of the package, and JSON lines do without it.
-        from tailrace.offline.parquet_rows import ParquetRows
-    except ImportError as error:
-        raise FatalError(
-            "Parquet needs PyArrow: pip install 'tailrace[arrow]', or export JSON lines"
-        ) from error
+    # JSON lines do without it.
+    check_extra("arrow", "an export to Parquet")
+    from tailrace.offline.parquet_rows import ParquetRows
+
     # The command refuses it before: whole columns are decoded at once.
     assert choice.key is None, "columns are not chosen by key"
     assert choice.limit is None, "nor by number"

@@ -8,6 +8,7 @@ from tailrace.errors import ConfigError, DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.reading.directory import DataDirectory, find_partitions
 from tailrace.reading.log import Isolation, Log, OnDamage
+from tailrace.runtime.extras import check_extra
 from tailrace.runtime.files import DiskFiles, Files
 
 # Most topics or partitions that an error names.
@@ -28,11 +29,13 @@ def open_directory(given: str) -> NamedDirectory:
 
     Raises:
         ConfigError: there is no file system for the URI.
+        MissingExtraError: PyArrow is not installed, which opens URIs.
         DirectoryError: its file system cannot be opened.
     """
     if "://" not in given and not given.startswith("file:"):
         # Workers may run in another working directory than the driver.
         return NamedDirectory(DiskFiles(), os.path.abspath(given), given)
+    check_extra("arrow", f"opening {given}", packages=("pyarrow",))
     from tailrace.runtime.arrow_files import open_uri
 
     try:
@@ -69,6 +72,7 @@ def open_log(
         DirectoryError: there is no such topic or partition, with those that are there; or the
             directory cannot be read.
         ConfigError: `isolation` or `on_damage` is another word, or the URI cannot be opened.
+        MissingExtraError: a URI is given, and the extra `arrow` is not installed.
         TypeError: an argument is of another type.
 
     Example:
@@ -96,6 +100,7 @@ def list_partitions(directory: str | os.PathLike[str]) -> tuple[TopicPartition, 
     Raises:
         DirectoryError: it cannot be read, or is no directory of a broker.
         ConfigError: the URI cannot be opened.
+        MissingExtraError: a URI is given, and the extra `arrow` is not installed.
 
     Example:
         >>> for topic, partition in list_partitions("/var/lib/kafka/data"):
