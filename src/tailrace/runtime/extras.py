@@ -12,6 +12,9 @@ _SPARK: Final = ("jinja2", "numpy", "pandas", "pyarrow", "pyspark")
 
 EXTRAS: Final = {
     "arrow": ("numpy", "pyarrow"),
+    "avro": ("fastavro", "urllib3"),
+    "json": ("jsonschema_rs", "urllib3"),
+    "protobuf": ("google.protobuf", "grpc_tools", "urllib3"),
     "schemas": ("fastavro", "google.protobuf", "grpc_tools", "jsonschema_rs", "urllib3"),
     "spark": _SPARK,
     "delta": (*_SPARK, "deltalake"),

@@ -1,6 +1,7 @@
 """Schemas: Avro, JSON Schema and Protobuf, with a registry or with files, in Confluent's format.
 
-Needs the extra `tailrace[schemas]`, whose packages are imported when they are used.
+Needs the extra `avro`, `json` or `protobuf`, or `schemas` for all three; their packages are
+imported when they are used.
 """
 
 from tailrace.schemas.config import RegistryConfig, SubjectStrategy

@@ -1,6 +1,6 @@
 """`Codec`: encodes and decodes the values of one schema; opened for any type of schema.
 
-The libraries of the extra `tailrace[schemas]` are imported here, when a codec is opened.
+The libraries of the extras `avro`, `json` and `protobuf` are imported when a codec is opened.
 """
 
 from typing import Protocol, assert_never
@@ -32,11 +32,12 @@ class Codec(Protocol):
         ...
 
 
-_PACKAGES = {
-    SchemaType.AVRO: ("fastavro",),
-    SchemaType.JSON: ("jsonschema_rs",),
-    SchemaType.PROTOBUF: ("grpc_tools",),
+_EXTRAS = {
+    SchemaType.AVRO: ("avro", ("fastavro",)),
+    SchemaType.JSON: ("json", ("jsonschema_rs",)),
+    SchemaType.PROTOBUF: ("protobuf", ("grpc_tools",)),
 }
+"""The extra of each type of schema, and its packages beside those that all have."""
 
 
 def check_packages(kind: SchemaType) -> None:
@@ -45,7 +46,8 @@ def check_packages(kind: SchemaType) -> None:
     Raises:
         MissingExtraError: one is not installed; with the command that installs all.
     """
-    check_extra("schemas", kind.title, packages=_PACKAGES[kind])
+    extra, packages = _EXTRAS[kind]
+    check_extra(extra, kind.title, packages=packages)
 
 
 def open_codec(

@@ -133,10 +133,12 @@ def test_a_missing_extra_is_one_sentence_with_the_command() -> None:
         [sys.executable, "-c", MISSING], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == [
-        f"{what} needs {package}: pip install 'tailrace[schemas]'"
-        for what, package in (
-            ("Avro", "fastavro"), ("JSON Schema", "jsonschema_rs"), ("Protobuf", "grpc_tools"),
-            ("a schema registry", "urllib3"),
+        f"{what} needs {package}: pip install 'tailrace[{extra}]'"
+        for what, package, extra in (
+            ("Avro", "fastavro", "avro"),
+            ("JSON Schema", "jsonschema_rs", "json"),
+            ("Protobuf", "grpc_tools", "protobuf"),
+            ("a schema registry", "urllib3", "schemas"),
         )
     ]  # fmt: skip
 
