@@ -27,7 +27,7 @@ from tailrace.schemas import (
     ProtobufSerializer,
     SchemaRegistry,
 )
-from tests.unit.schemas.double import serving
+from tailrace.testing.registry import TestRegistry
 
 BUILD_SECONDS_MAX: Final = 600
 RUN_SECONDS_MAX: Final = 120
@@ -74,7 +74,7 @@ def check(report: Report, environment: Mapping[str, str]) -> None:
         FatalError: Confluent's packages cannot be installed, or their program fails.
     """
     python = _python(cache_directory(environment))
-    with serving() as double, SchemaRegistry(schema_registry_url=double.url) as registry:
+    with TestRegistry() as double, SchemaRegistry(schema_registry_url=double.url) as registry:
         theirs = _theirs(python, "write", double.url, VALUES)
         report.check(
             "Confluent's serializers write, ours read", [*_differing(_read(registry, theirs))]

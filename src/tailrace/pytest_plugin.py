@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixtures `tailrace_broker` and `tailrace_cluster`, and their marks.
+"""The pytest plugin: `tailrace_broker`, `tailrace_cluster`, `tailrace_registry`, and marks.
 
     @pytest.mark.tailrace_topic("orders", partitions=3, configs={"retention.ms": 1000})
     @pytest.mark.tailrace_settings(auto_create_topics_enable=False)
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tailrace.testing import TestBroker, TestCluster
+    from tailrace.testing import TestBroker, TestCluster, TestRegistry
 
 TOPIC_MARK = "tailrace_topic"
 SETTINGS_MARK = "tailrace_settings"
@@ -72,6 +72,18 @@ def tailrace_cluster(request: pytest.FixtureRequest) -> Iterator["TestCluster"]:
         for mark in _topics(request):
             cluster.create_topic(*mark.args, **mark.kwargs)
         yield cluster
+
+
+@pytest.fixture
+def tailrace_registry() -> Iterator["TestRegistry"]:
+    """A schema registry of this test's own, without schemas.
+
+    Give `tailrace_registry.url` to any client. See `tailrace.testing.TestRegistry`.
+    """
+    from tailrace.testing import TestRegistry
+
+    with TestRegistry() as registry:
+        yield registry
 
 
 def _topics(request: pytest.FixtureRequest) -> list[pytest.Mark]:

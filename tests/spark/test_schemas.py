@@ -8,18 +8,18 @@ from pyspark.sql import SparkSession
 
 from tailrace.model import TopicPartition
 from tailrace.schemas import AvroSerializer, ProtobufSerializer, SchemaRegistry
+from tailrace.testing.registry import TestRegistry
 from tests.spark.directories import batch_of, write_segment
 from tests.unit.records.batches import record_at
-from tests.unit.schemas.double import RegistryDouble, serving
 from tests.unit.schemas.samples import AVRO, FLIGHT_VALUE, PROTO, PROTO_TEXT
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def double() -> Iterator[RegistryDouble]:
+def double() -> Iterator[TestRegistry]:
     """An empty registry."""
-    with serving() as found:
+    with TestRegistry() as found:
         yield found
 
 
@@ -31,7 +31,7 @@ def write(data: Path, values: list[bytes | None]) -> None:
 
 @pytest.mark.smoke
 def test_sql_sees_the_fields_of_avro(
-    spark: SparkSession, tmp_path: Path, double: RegistryDouble
+    spark: SparkSession, tmp_path: Path, double: TestRegistry
 ) -> None:
     """Decimals, times, lists and maps; what cannot be decoded is one null among the rows."""
     with SchemaRegistry(schema_registry_url=double.url) as registry:

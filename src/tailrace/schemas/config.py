@@ -19,6 +19,7 @@ from tailrace.config import (
 )
 from tailrace.config.settings import INT32_MAX, settings_together, shown_fields
 from tailrace.errors import ConfigError
+from tailrace.schemas.memory_registry import MOCK
 from tailrace.values import dataclass
 
 _PREFIX: Final = "schema.registry."
@@ -222,6 +223,9 @@ def _addresses(text: str, faults: list[str]) -> tuple[RegistryAddress, ...]:
         except ValueError as error:
             faults.append(f"{_URL}: this is no URL: {error}")
             continue
+        if parts.scheme == MOCK and parts.netloc:
+            found.append(RegistryAddress(f"{MOCK}://{parts.netloc}", ""))
+            continue
         if parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment:
             # A URL at fault may have a password before the @.
             shown = each.rpartition("@")[2]
@@ -234,6 +238,8 @@ def _addresses(text: str, faults: list[str]) -> tuple[RegistryAddress, ...]:
         user_info = unquote(parts.netloc.rpartition("@")[0])
         url = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
         found.append(RegistryAddress(url, user_info))
+    if len(found) > 1 and any(each.url.startswith(f"{MOCK}:") for each in found):
+        faults.append(f"{_URL}: {MOCK}:// names the only registry; give no others beside it")
     if not found and not faults:
         faults.append(f"{_URL}: give the URL of a registry, such as http://localhost:8081")
     return tuple(found)

@@ -1,11 +1,12 @@
 """Deserializers: bytes to values, by the schema that their header names.
 
     registry = SchemaRegistry(schema_registry_url="http://localhost:8081")
-    consumer = Consumer("flights", value_deserializer=AvroDeserializer(registry))
+    consumer = Consumer(settings, value_deserializer=AvroDeserializer(registry))
+    value = AvroDeserializer(registry)("flights", record.value)
 
-A deserializer is called with the topic and the bytes of a key or value. None stays None. An error
-is an `UndecodableError` for its record alone, or one of the registry, for which the same call may
-go through later.
+A deserializer is called with the topic and the bytes of a key or value, by consumers too. None
+stays None. An error is an `UndecodableError` for its record alone, or one of the registry, for
+which the same call may go through later.
 
 Without a registry the schema has to be given. The header is expected all the same, and its id
 passed over, unless values are plain.
@@ -100,6 +101,10 @@ class SchemaDeserializer:
         except UndecodableError as error:
             error.topic = topic
             raise
+
+    def deserialize(self, topic: str, data: bytes | None) -> object:
+        """The same as a call; consumers call it, whose `value_deserializer` this is."""
+        return self(topic, data)
 
     def decode(self, data: bytes | None) -> object:
         """The value, for callers that name its place themselves; raises as a call does."""

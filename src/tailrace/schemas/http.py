@@ -19,6 +19,7 @@ from tailrace.errors import ConfigError
 from tailrace.runtime.extras import check_extra
 from tailrace.schemas.config import RegistryAddress, RegistryConfig
 from tailrace.schemas.errors import RegistryRefusedError, RegistryUnavailableError
+from tailrace.schemas.memory_registry import registry_of
 from tailrace.schemas.schema import load_json
 
 if TYPE_CHECKING:
@@ -35,6 +36,33 @@ _JSON: Final = "application/vnd.schemaregistry.v1+json"
 # codes 50001 to 50004 of its class Errors), which another URL may not suffer from.
 _STATUSES_TO_RETRY: Final = frozenset({408, 429, 500, 502, 503, 504})
 _SHOWN_CHARACTERS: Final = 200
+
+
+class MockHttp:
+    """Requests to the registry of `mock://SCOPE` in this process, without HTTP."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._registry = registry_of(url.partition("://")[2])
+
+    def request(
+        self, method: str, path: str, body: Mapping[str, object] | None = None
+    ) -> dict[str, Any] | list[Any]:
+        """The registry's answer.
+
+        Raises:
+            RegistryRefusedError: it is an error.
+        """
+        status, answer = self._registry.answer(method, path, body)
+        # By way of JSON, so that nobody changes what the registry keeps.
+        content = json.dumps(answer).encode()
+        if status != 200:
+            raise _refusal(f"{method} {self._url}{path}", status, content)
+        made: dict[str, Any] | list[Any] = json.loads(content)
+        return made
+
+    def close(self) -> None:
+        """Do nothing: other clients use the registry too."""
 
 
 class RegistryHttp:

@@ -18,7 +18,8 @@ from urllib.parse import quote
 from tailrace.schemas.caching import BoundedCache
 from tailrace.schemas.config import RegistryConfig, parse_registry_config
 from tailrace.schemas.errors import RegistryRefusedError, SchemaError
-from tailrace.schemas.http import RegistryHttp
+from tailrace.schemas.http import MockHttp, RegistryHttp
+from tailrace.schemas.memory_registry import MOCK
 from tailrace.schemas.schema import (
     RegisteredSchema,
     ResolvedSchema,
@@ -62,13 +63,18 @@ class SchemaRegistry:
     ) -> None:
         """Settings are those of docs/schemas.md, in `settings` or as keywords with underscores.
 
-        Nothing is connected yet. `clock` and `pause` are for tests.
+        `schema.registry.url` may be `mock://SCOPE`: a registry in this process, for tests. Nothing
+        is connected yet. `clock` and `pause` are for tests.
 
         Raises:
             ConfigError: unknown names and bad values, all of them.
         """
         self.config: RegistryConfig = parse_registry_config({**(settings or {}), **more})
-        self._http = RegistryHttp(self.config, clock=clock, pause=pause)
+        self._http: RegistryHttp | MockHttp
+        if self.config.addresses[0].url.startswith(f"{MOCK}:"):
+            self._http = MockHttp(self.config.addresses[0].url)
+        else:
+            self._http = RegistryHttp(self.config, clock=clock, pause=pause)
         self._clock = clock
         capacity = self.config.cache_capacity
         self._schemas: BoundedCache[int, Schema] = BoundedCache(capacity)

@@ -1,10 +1,11 @@
 """Serializers: values to bytes by a schema, with Confluent's header or plain.
 
     registry = SchemaRegistry(schema_registry_url="http://localhost:8081")
-    producer = Producer(value_serializer=AvroSerializer(registry, schema, topic="flights"))
+    producer = Producer(settings, value_serializer=AvroSerializer(registry, schema))
 
-A serializer is called with the value alone, as the producer calls it, or by `serialize` with the
-topic too, as Java's and kafka-python's are. The topic is needed for the name of the subject only.
+A producer calls `serialize` with the topic and the value, as Java's and kafka-python's do; a call
+has the value alone. The topic is needed for the name of the subject only; one that is given to the
+constructor names the subject of all values.
 None stays None: a tombstone has no schema.
 
 The first value of a topic asks the registry, which takes as long as its time limits say; `prepare`
@@ -89,7 +90,11 @@ class SchemaSerializer:
         return self.serialize(self._topic, value)
 
     def serialize(self, topic: str | None, value: object) -> bytes | None:
-        """The bytes of a value of a topic; None for None. Raises as a call does."""
+        """The bytes of a value of a topic; None for None. Raises as a call does.
+
+        The topic of the constructor, if it has one, goes over this one.
+        """
+        topic = self._topic or topic
         # A record without a value deletes its key in a compacted topic; five bytes of header would
         # not.
         if value is None:
@@ -99,7 +104,7 @@ class SchemaSerializer:
 
     def prepare(self, topic: str | None = None) -> None:
         """Ask the registry what the first value of a topic would ask; raises as a call does."""
-        self._find(self._topic if topic is None else topic)
+        self._find(self._topic or topic)
 
     def _find(self, topic: str | None) -> tuple[bytes, Codec]:
         """The header of a topic's values, and the codec of what follows."""

@@ -4,8 +4,8 @@
         outside.run(my_coroutine())
 
 For tests of programs that use Kafka there are `TestBroker`, a whole broker on real sockets with
-faults, `TestCluster`, several with replicas, and `SimulatedCluster`, brokers and a controller in
-virtual time; they are imported when they are first used.
+faults, `TestCluster`, several with replicas, `TestRegistry`, a schema registry, and
+`SimulatedCluster`, brokers and a controller in virtual time; they are imported when first used.
 
 It may import any module of Tailrace, and of them only `pytest_plugin` imports it.
 """
@@ -24,6 +24,7 @@ from tailrace.testing.watchdog import Watchdog
 if TYPE_CHECKING:
     from tailrace.testing.broker import TestBroker
     from tailrace.testing.broker_cluster import TestCluster
+    from tailrace.testing.registry import TestRegistry
     from tailrace.testing.simulated import SimulatedCluster
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "SimulatedCluster",
     "TestBroker",
     "TestCluster",
+    "TestRegistry",
     "VirtualClock",
     "Watchdog",
     "virtual_runtime",
@@ -57,6 +59,10 @@ def __getattr__(name: str) -> object:
         from tailrace.testing.broker_cluster import TestCluster
 
         return TestCluster
+    if name == "TestRegistry":
+        from tailrace.testing.registry import TestRegistry
+
+        return TestRegistry
     if name == "SimulatedCluster":
         from tailrace.testing.simulated import SimulatedCluster
 

@@ -12,24 +12,24 @@ import pytest
 from tailrace.model import TopicPartition
 from tailrace.schemas import AvroSerializer, SchemaRegistry
 from tailrace.testing.broker import TestBroker
+from tailrace.testing.registry import TestRegistry
 from tests.spark.directories import batch_of, write_segment
 from tests.unit.cli.running import lines, run, said
 from tests.unit.records.batches import record_at
-from tests.unit.schemas.double import RegistryDouble, serving
 
 FLIGHT = {"type": "record", "name": "F", "fields": [{"name": "n", "type": "int"}]}
 SHOWN = ("--value-format", "avro", "--key-format", "plain-avro", "--key-schema")
 
 
 @pytest.fixture
-def double() -> Iterator[RegistryDouble]:
+def double() -> Iterator[TestRegistry]:
     """An empty registry."""
-    with serving() as found:
+    with TestRegistry() as found:
         yield found
 
 
 @pytest.fixture
-def values(double: RegistryDouble) -> list[bytes | None]:
+def values(double: TestRegistry) -> list[bytes | None]:
     """A value of the first version, bytes that are none, a tombstone, and a value with an id."""
     with SchemaRegistry(schema_registry_url=double.url) as registry:
         good = AvroSerializer(registry, FLIGHT, topic="t")
@@ -58,7 +58,7 @@ def check_rows(rows: list[dict[str, Any]]) -> None:
     assert "schema 99: the registry has no schema of this id" in str(told[3])
 
 
-def test_cat_decodes_by_a_registry(data: Path, double: RegistryDouble) -> None:
+def test_cat_decodes_by_a_registry(data: Path, double: TestRegistry) -> None:
     """A record that cannot be decoded is shown as it is stored, and the exit code is 1."""
     options = (*SHOWN, data / "key.avsc", "--schema-registry", double.url)
     result = run("log", "cat", "--data", data, "t", "--format", "json", *options)
@@ -81,7 +81,7 @@ def test_cat_decodes_by_a_file_without_a_registry(data: Path) -> None:
     assert (row["key"], row["value"], result.exit_code) == ("\x02k", {"n": 1}, 0)
 
 
-def test_export_writes_decoded_lines(data: Path, double: RegistryDouble) -> None:
+def test_export_writes_decoded_lines(data: Path, double: TestRegistry) -> None:
     """With the same fields as `cat`."""
     to = data / "out.jsonl"
     result = run(
@@ -92,7 +92,7 @@ def test_export_writes_decoded_lines(data: Path, double: RegistryDouble) -> None
     assert (result.exit_code, result.stdout) == (1, f"{to}: 5 records\n")
 
 
-def test_export_writes_typed_columns(data: Path, double: RegistryDouble) -> None:
+def test_export_writes_typed_columns(data: Path, double: TestRegistry) -> None:
     """The types are those of the subject's latest version; what cannot be decoded is null."""
     to = data / "out.parquet"
     result = run(
@@ -109,7 +109,7 @@ def test_export_writes_typed_columns(data: Path, double: RegistryDouble) -> None
     ]  # fmt: skip
 
 
-def test_one_parquet_file_has_the_types_of_one_topic(data: Path, double: RegistryDouble) -> None:
+def test_one_parquet_file_has_the_types_of_one_topic(data: Path, double: TestRegistry) -> None:
     """The registry may have several types for several topics."""
     write_segment(data, TopicPartition("u", 0), 0, batch_of([record_at(0, 0, None, b"x")]))
     sentence = said(
@@ -119,9 +119,7 @@ def test_one_parquet_file_has_the_types_of_one_topic(data: Path, double: Registr
     assert "cannot have the schemas of 2 topics; name a TOPIC, give --schema" in sentence
 
 
-def test_consume_decodes(
-    values: list[bytes | None], double: RegistryDouble, tmp_path: Path
-) -> None:
+def test_consume_decodes(values: list[bytes | None], double: TestRegistry, tmp_path: Path) -> None:
     """The output is JSON lines, or in a format as kcat's."""
     config = tmp_path / "registry.properties"
     config.write_text(f"schema.registry.url={double.url}\nmax.retries=0\n")

@@ -5,18 +5,18 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace.schemas import SchemaRegistry
-from tests.unit.schemas.double import RegistryDouble, serving
+from tailrace.testing.registry import TestRegistry
 
 
 @pytest.fixture
-def double() -> Iterator[RegistryDouble]:
+def double() -> Iterator[TestRegistry]:
     """An empty registry."""
-    with serving() as found:
+    with TestRegistry() as found:
         yield found
 
 
 @pytest.fixture
-def registry(double: RegistryDouble) -> Iterator[SchemaRegistry]:
+def registry(double: TestRegistry) -> Iterator[SchemaRegistry]:
     """A client of it."""
     with SchemaRegistry(schema_registry_url=double.url, max_retries=0) as client:
         yield client

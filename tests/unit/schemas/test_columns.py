@@ -21,7 +21,7 @@ from tailrace.schemas import (
 from tailrace.schemas.columns import ColumnDecoder
 from tailrace.schemas.formats import FORMATS, Decoding, with_latest
 from tailrace.schemas.schema import ResolvedSchema
-from tests.unit.schemas.double import RegistryDouble
+from tailrace.testing.registry import TestRegistry
 from tests.unit.schemas.samples import AVRO, FLIGHT_VALUE, JSON, PERSON_VALUE, PROTO
 
 UTC_TIME = pa.timestamp("us", tz="UTC")
@@ -173,7 +173,7 @@ def test_a_value_at_fault_is_null_and_its_neighbours_stay() -> None:
 
 
 def test_values_of_all_versions_are_read_as_the_latest(
-    registry: SchemaRegistry, double: RegistryDouble
+    registry: SchemaRegistry, double: TestRegistry
 ) -> None:
     """The registry is asked once for each id, and unknown ids are faults of their values."""
 
@@ -196,7 +196,7 @@ def test_values_of_all_versions_are_read_as_the_latest(
     assert len(double.requests) == asked + 3
 
 
-def test_a_registry_that_is_away_stops_the_column(double: RegistryDouble) -> None:
+def test_a_registry_that_is_away_stops_the_column(double: TestRegistry) -> None:
     """A null would hide values that are sound."""
     double.add("a-value", '"int"')
     settings = {"schema.registry.url": double.url, "max.retries": "0"}

@@ -16,13 +16,13 @@ from tailrace.schemas import (
     SchemaType,
 )
 from tailrace.schemas import http as registry_http
-from tests.unit.schemas.double import RegistryDouble, serving
+from tailrace.testing.registry import TestRegistry
 
 STRING = Schema(type=SchemaType.AVRO, text='"string"')
 
 
 def test_a_schema_is_registered_and_found_again(
-    registry: SchemaRegistry, double: RegistryDouble
+    registry: SchemaRegistry, double: TestRegistry
 ) -> None:
     """By its id, by subject and version, as the latest, and by its text."""
     schema_id = registry.register("a/b-value", STRING)
@@ -35,7 +35,7 @@ def test_a_schema_is_registered_and_found_again(
     assert "POST /subjects/a%2Fb-value/versions" in double.paths
 
 
-def test_what_never_changes_is_asked_once(registry: SchemaRegistry, double: RegistryDouble) -> None:
+def test_what_never_changes_is_asked_once(registry: SchemaRegistry, double: TestRegistry) -> None:
     """Ids, versions and registrations come from the cache the second time."""
     for _ in range(3):
         schema_id = registry.register("t-value", STRING)
@@ -44,7 +44,7 @@ def test_what_never_changes_is_asked_once(registry: SchemaRegistry, double: Regi
     assert len(double.requests) == 3
 
 
-def test_the_cache_is_bounded(double: RegistryDouble) -> None:
+def test_the_cache_is_bounded(double: TestRegistry) -> None:
     """The oldest id is forgotten, and asked for again."""
     ids = [double.add("t", f'"{kind}"') for kind in ("string", "int", "long")]
     with SchemaRegistry(schema_registry_url=double.url, cache_capacity=2) as registry:
@@ -53,7 +53,7 @@ def test_the_cache_is_bounded(double: RegistryDouble) -> None:
     assert len(double.requests) == 4
 
 
-def test_the_latest_version_is_asked_for_again_after_its_time(double: RegistryDouble) -> None:
+def test_the_latest_version_is_asked_for_again_after_its_time(double: TestRegistry) -> None:
     """`latest.cache.ttl.sec` says when."""
     now = [0.0]
     double.add("t-value", '"int"')
@@ -68,7 +68,7 @@ def test_the_latest_version_is_asked_for_again_after_its_time(double: RegistryDo
         assert registry.latest("t-value").version == 2
 
 
-def test_an_id_that_is_missing_is_not_asked_for_at_each_record(double: RegistryDouble) -> None:
+def test_an_id_that_is_missing_is_not_asked_for_at_each_record(double: TestRegistry) -> None:
     """It is asked for again after ten seconds."""
     now = [0.0]
     with SchemaRegistry(schema_registry_url=double.url, clock=lambda: now[0]) as registry:
@@ -77,13 +77,13 @@ def test_an_id_that_is_missing_is_not_asked_for_at_each_record(double: RegistryD
                 registry.schema(7)
             assert (caught.value.is_missing, caught.value.code) == (True, 40403)
         assert len(double.requests) == 1
-        double.ids = [{"schema": '"int"'}] * 7
+        double.schemas = [{"schema": '"int"'}] * 7
         now[0] = 11
         assert registry.schema(7).text == '"int"'
 
 
 def test_references_are_resolved_in_their_order(
-    registry: SchemaRegistry, double: RegistryDouble
+    registry: SchemaRegistry, double: TestRegistry
 ) -> None:
     """Each schema comes behind those that it uses, and once."""
 
@@ -97,9 +97,7 @@ def test_references_are_resolved_in_their_order(
     assert found.dependencies == (("c", '"C"'), ("b", '"B"'))
 
 
-def test_a_circle_of_references_is_refused(
-    registry: SchemaRegistry, double: RegistryDouble
-) -> None:
+def test_a_circle_of_references_is_refused(registry: SchemaRegistry, double: TestRegistry) -> None:
     """A registry that was tampered with cannot lead into an endless search."""
     itself = {"name": "a", "subject": "a", "version": 1}
     double.add("a", '"A"', references=[itself])
@@ -109,7 +107,7 @@ def test_a_circle_of_references_is_refused(
 
 
 def test_compatibility_is_told_with_its_reasons(
-    registry: SchemaRegistry, double: RegistryDouble
+    registry: SchemaRegistry, double: TestRegistry
 ) -> None:
     """The registry's own words are kept."""
     assert registry.check_compatibility("t-value", STRING).is_compatible
@@ -128,7 +126,7 @@ def test_compatibility_is_told_with_its_reasons(
     ],
 )
 def test_a_login_is_sent_and_never_shown(
-    double: RegistryDouble, settings: dict[str, str], sent: bytes
+    double: TestRegistry, settings: dict[str, str], sent: bytes
 ) -> None:
     """Basic authentication and a token, each by Confluent's name."""
     with SchemaRegistry({"schema.registry.url": double.url} | settings) as registry:
@@ -137,7 +135,7 @@ def test_a_login_is_sent_and_never_shown(
         assert not any(each in repr(registry.config) for each in ("se:cret", "t0ken", "a:b"))
 
 
-def test_a_url_may_have_the_login(double: RegistryDouble) -> None:
+def test_a_url_may_have_the_login(double: TestRegistry) -> None:
     """The password is decoded, and not shown in errors."""
     url = double.url.replace("://", "://ann:p%40ss@")
     with SchemaRegistry(schema_registry_url=url, max_retries=0) as registry:
@@ -151,9 +149,9 @@ def test_a_url_may_have_the_login(double: RegistryDouble) -> None:
         assert "ann" not in str(caught.value)
 
 
-def test_a_url_that_does_not_answer_is_followed_by_the_next(double: RegistryDouble) -> None:
+def test_a_url_that_does_not_answer_is_followed_by_the_next(double: TestRegistry) -> None:
     """The one that answered is asked first from then on."""
-    with serving() as gone:
+    with TestRegistry() as gone:
         nobody = gone.url
     waits: list[float] = []
     with SchemaRegistry(
@@ -166,7 +164,7 @@ def test_a_url_that_does_not_answer_is_followed_by_the_next(double: RegistryDoub
 
 def test_retries_wait_longer_each_time_and_end_with_what_was_told() -> None:
     """The error names the URL and the number of attempts."""
-    with serving() as gone:
+    with TestRegistry() as gone:
         nobody = gone.url
     waits: list[float] = []
     settings: dict[str, object] = {
@@ -183,14 +181,14 @@ def test_retries_wait_longer_each_time_and_end_with_what_was_told() -> None:
     assert waits == [0.1, 0.2, 0.3]
 
 
-def test_an_overloaded_registry_is_asked_again(double: RegistryDouble) -> None:
+def test_an_overloaded_registry_is_asked_again(double: TestRegistry) -> None:
     """Status 503 and 429 are no answer."""
     double.answers = [(503, {}), (429, {"error_code": 429, "message": "slow down"})]
     with SchemaRegistry(schema_registry_url=double.url, pause=lambda _: None) as registry:
         assert registry.subjects() == []
 
 
-def test_a_refusal_is_told_at_once(registry: SchemaRegistry, double: RegistryDouble) -> None:
+def test_a_refusal_is_told_at_once(registry: SchemaRegistry, double: TestRegistry) -> None:
     """An incompatible schema, and a login that is refused, each with what to do."""
     double.answers = [(409, {"error_code": 409, "message": "incompatible\nwith version 1"})]
     with pytest.raises(RegistryRefusedError, match=r"incompatible with version 1 .*status 409"):
@@ -219,7 +217,7 @@ def test_a_refusal_is_told_at_once(registry: SchemaRegistry, double: RegistryDou
     ],
 )
 def test_an_answer_that_is_none_is_refused(
-    registry: SchemaRegistry, double: RegistryDouble, answer: bytes
+    registry: SchemaRegistry, double: TestRegistry, answer: bytes
 ) -> None:
     """Whatever a registry sends ends in one error of its own."""
     double.answers = [(200, answer)]
@@ -235,7 +233,7 @@ def _endless(handler: BaseHTTPRequestHandler) -> None:
 
 
 def test_an_answer_without_end_stops_at_the_limit(
-    registry: SchemaRegistry, double: RegistryDouble
+    registry: SchemaRegistry, double: TestRegistry
 ) -> None:
     """16 MiB are read, and the connection is closed."""
     double.answers = [_endless]
@@ -244,7 +242,7 @@ def test_an_answer_without_end_stops_at_the_limit(
     assert registry.subjects() == []
 
 
-def test_an_answer_that_drips_stops_at_its_time(double: RegistryDouble) -> None:
+def test_an_answer_that_drips_stops_at_its_time(double: TestRegistry) -> None:
     """The time is that of the whole answer, not of each byte."""
     times = iter(range(1000))
 
@@ -267,7 +265,7 @@ def test_an_answer_that_drips_stops_at_its_time(double: RegistryDouble) -> None:
         registry.subjects()
 
 
-def test_a_redirect_is_not_followed(registry: SchemaRegistry, double: RegistryDouble) -> None:
+def test_a_redirect_is_not_followed(registry: SchemaRegistry, double: TestRegistry) -> None:
     """A login would go to another place."""
     double.answers = [(302, b"")]
     with pytest.raises(RegistryRefusedError, match="status 302"):

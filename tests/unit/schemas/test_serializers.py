@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tailrace import Producer
+from tailrace import Consumer, Producer
 from tailrace.client.producer.plugins import serialize
+from tailrace.errors import ConfigError
 from tailrace.schemas import (
     AvroDeserializer,
     AvroSerializer,
@@ -24,7 +25,7 @@ from tailrace.schemas import (
     UndecodableError,
 )
 from tailrace.testing.broker import TestBroker
-from tests.unit.schemas.double import RegistryDouble, serving
+from tailrace.testing.registry import TestRegistry
 from tests.unit.schemas.samples import (
     AVRO,
     FLIGHT_VALUE,
@@ -38,7 +39,7 @@ from tests.unit.schemas.samples import (
 INT, LONG = '"int"', '"long"'
 
 
-def client(double: RegistryDouble, **settings: Any) -> SchemaRegistry:
+def client(double: TestRegistry, **settings: Any) -> SchemaRegistry:
     """A client with further settings."""
     return SchemaRegistry(schema_registry_url=double.url, max_retries=0, **settings)
 
@@ -101,7 +102,7 @@ def test_a_file_decodes_values_with_an_id_when_no_registry_is_left(
     ],
 )
 def test_subjects_follow_the_strategy(
-    double: RegistryDouble, strategy: str, *, is_key: bool, subject: str
+    double: TestRegistry, strategy: str, *, is_key: bool, subject: str
 ) -> None:
     """Confluent's three, by class name or in short; for keys and for values."""
     part = "key" if is_key else "value"
@@ -110,7 +111,7 @@ def test_subjects_follow_the_strategy(
     assert list(double.subjects) == [subject]
 
 
-def test_a_subject_that_needs_a_topic_says_so(double: RegistryDouble) -> None:
+def test_a_subject_that_needs_a_topic_says_so(double: TestRegistry) -> None:
     """And one that needs a name."""
     with client(double) as registry, pytest.raises(SchemaError, match="give the serializer its"):
         AvroSerializer(registry, AVRO)(FLIGHT_VALUE)
@@ -121,7 +122,7 @@ def test_a_subject_that_needs_a_topic_says_so(double: RegistryDouble) -> None:
         AvroSerializer(registry, INT)(5)
 
 
-def test_without_registration_the_schema_has_to_be_there(double: RegistryDouble) -> None:
+def test_without_registration_the_schema_has_to_be_there(double: TestRegistry) -> None:
     """`auto.register.schemas=false` looks it up."""
     with client(double, auto_register_schemas=False) as registry:
         serializer = AvroSerializer(registry, INT, topic="t")
@@ -132,7 +133,7 @@ def test_without_registration_the_schema_has_to_be_there(double: RegistryDouble)
     assert double.subjects == {"t-value": [schema_id]}
 
 
-def test_the_latest_version_is_written_if_asked_for(double: RegistryDouble) -> None:
+def test_the_latest_version_is_written_if_asked_for(double: TestRegistry) -> None:
     """`use.latest.version=true` needs no schema, and registers none."""
     double.add("t-value", INT)
     with client(double, use_latest_version=True, latest_cache_ttl_sec=0) as registry:
@@ -146,18 +147,18 @@ def test_the_latest_version_is_written_if_asked_for(double: RegistryDouble) -> N
 
 
 def test_the_registry_is_asked_once_for_each_topic(
-    registry: SchemaRegistry, double: RegistryDouble
+    registry: SchemaRegistry, double: TestRegistry
 ) -> None:
     """And before the first value, by `prepare`."""
-    serializer = AvroSerializer(registry, INT, topic="a")
-    serializer.prepare()
+    serializer = AvroSerializer(registry, INT)
+    serializer.prepare("a")
     serializer.prepare("b")
     asked = len(double.requests)
     for _ in range(3):
-        serializer(1)
+        serializer.serialize("a", 1)
         serializer.serialize("b", 1)
     assert len(double.requests) == asked == 2
-    data = serializer(1)
+    data = serializer.serialize("a", 1)
     deserializer = AvroDeserializer(registry)
     for _ in range(3):
         deserializer("a", data)
@@ -178,7 +179,7 @@ def test_a_reader_with_a_schema_sees_its_own_fields(registry: SchemaRegistry) ->
 
 
 def test_a_generated_class_is_registered_with_what_it_imports(
-    registry: SchemaRegistry, double: RegistryDouble
+    registry: SchemaRegistry, double: TestRegistry
 ) -> None:
     """Its imports under their own names, Google's not at all; values become messages of it."""
     imported = (
@@ -212,7 +213,7 @@ def test_a_generated_class_is_registered_with_what_it_imports(
     ],
 )
 def test_a_record_that_cannot_be_decoded_says_why(
-    registry: SchemaRegistry, double: RegistryDouble, data: bytes, reason: str
+    registry: SchemaRegistry, double: TestRegistry, data: bytes, reason: str
 ) -> None:
     """Each has one error of its own, with the topic and the id of its schema."""
     double.add("a", INT)
@@ -225,7 +226,7 @@ def test_a_record_that_cannot_be_decoded_says_why(
 
 def test_a_registry_that_is_away_is_no_fault_of_a_record() -> None:
     """The same call may go through later."""
-    with serving() as gone:
+    with TestRegistry() as gone:
         nobody = gone
     with client(nobody) as registry, pytest.raises(RegistryUnavailableError):
         AvroDeserializer(registry)("t", b"\0\0\0\0\1\x02")
@@ -245,6 +246,41 @@ def test_what_is_missing_is_told_when_it_is_made(registry: SchemaRegistry) -> No
         AvroSerializer(registry, Schema(type=SchemaType.PROTOBUF, text=""))
     with pytest.raises(TypeError, match="give a text, a Path or a Schema"):
         AvroSerializer(registry, 7)  # type: ignore[arg-type]
+
+
+def test_clients_take_serializers_and_deserializers_for_several_topics() -> None:
+    """Each topic has its subject; the registry is one of this process, without a socket."""
+    registry = SchemaRegistry(schema_registry_url="mock://several-topics")
+    with TestBroker() as broker:
+        address = broker.bootstrap_servers
+        serializer = AvroSerializer(registry, AVRO)
+        with Producer(bootstrap_servers=address, value_serializer=serializer) as producer:
+            for topic in ("flights", "charters"):
+                producer.send(topic, FLIGHT_VALUE)
+                producer.send_many(topic, [FLIGHT_VALUE]).raise_errors()
+        other = SchemaRegistry(schema_registry_url="mock://several-topics")
+        assert other.subjects() == ["flights-value", "charters-value"]
+        with Consumer(
+            bootstrap_servers=address, value_deserializer=AvroDeserializer(other)
+        ) as consumer:
+            consumer.assign([("flights", 0), ("charters", 0)])
+            consumer.seek_to_beginning()
+            found: list[object] = []
+            while len(found) < 4:
+                found += [each.value for each in consumer.poll(60)]
+    assert found == [FLIGHT_VALUE] * 4
+
+
+def test_a_mock_registry_refuses_as_a_registry_does() -> None:
+    """An absent subject is missing, and its scope is its own; no other URL goes with it."""
+    registry = SchemaRegistry(schema_registry_url="mock://one")
+    registry.register("t-value", Schema(type=SchemaType.AVRO, text=INT))
+    assert SchemaRegistry(schema_registry_url="mock://two").subjects() == []
+    with pytest.raises(RegistryRefusedError, match=r"mock://one/.*Not found.*404") as refused:
+        registry.latest("nonsuch")
+    assert refused.value.is_missing
+    with pytest.raises(ConfigError, match="names the only registry"):
+        SchemaRegistry(schema_registry_url="mock://one,http://localhost:1")
 
 
 def test_the_producer_takes_a_serializer(registry: SchemaRegistry) -> None:

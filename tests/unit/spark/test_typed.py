@@ -14,23 +14,23 @@ from tailrace.schemas import AvroSerializer, SchemaRegistry
 from tailrace.spark.options import parse_job_options, parse_options
 from tailrace.spark.source import TailraceDataSource
 from tailrace.spark.typed import UndecodedError, plan_typed
+from tailrace.testing.registry import TestRegistry
 from tests.spark.directories import batch_of, write_segment
 from tests.unit.records.batches import record_at
-from tests.unit.schemas.double import RegistryDouble, serving
 
 FLIGHT: dict[str, Any] = {"type": "record", "name": "F", "fields": [{"name": "n", "type": "int"}]}
 WIDER = FLIGHT | {"fields": [*FLIGHT["fields"], {"name": "g", "type": "string", "default": "?"}]}
 
 
 @pytest.fixture
-def double() -> Iterator[RegistryDouble]:
+def double() -> Iterator[TestRegistry]:
     """An empty registry."""
-    with serving() as found:
+    with TestRegistry() as found:
         yield found
 
 
 @pytest.fixture
-def data(tmp_path: Path, double: RegistryDouble) -> Path:
+def data(tmp_path: Path, double: TestRegistry) -> Path:
     """Three values in t-0: of two versions of a schema, and bytes that are none between them."""
     with SchemaRegistry(schema_registry_url=double.url) as registry:
         old = AvroSerializer(registry, FLIGHT, topic="t")({"n": 1})
@@ -58,7 +58,7 @@ def rows(found: TailraceDataSource) -> list[dict[str, Any]]:
     ]
 
 
-def test_values_have_the_types_of_the_latest_version(data: Path, double: RegistryDouble) -> None:
+def test_values_have_the_types_of_the_latest_version(data: Path, double: TestRegistry) -> None:
     """Whatever version they were written with; what cannot be decoded is null and told."""
     found = source(data, schemaRegistry=double.url)
     assert found.schema()["value"].dataType.simpleString() == "struct<n:int,g:string>"
@@ -79,14 +79,14 @@ def test_values_have_the_types_of_a_file(data: Path, tmp_path: Path) -> None:
     assert "bytes are left after the value" in told[2]
 
 
-def test_a_query_can_be_made_to_fail(data: Path, double: RegistryDouble) -> None:
+def test_a_query_can_be_made_to_fail(data: Path, double: TestRegistry) -> None:
     """The error has topic, partition and offset."""
     found = source(data, schemaRegistry=double.url, mode="FAILFAST", columns="value")
     with pytest.raises(UndecodedError, match=r"t-0 offset 1: value: schema .*mode=PERMISSIVE"):
         rows(found)
 
 
-def test_keys_are_decoded_by_their_own_format(data: Path, double: RegistryDouble) -> None:
+def test_keys_are_decoded_by_their_own_format(data: Path, double: TestRegistry) -> None:
     """With a registry's setting, and a subject of another name."""
     double.add("other", json.dumps(FLIGHT))
     found = source(
@@ -138,13 +138,13 @@ def test_a_job_reads_what_is_stored(tmp_path: Path) -> None:
         parse_job_options(given)
 
 
-def test_several_topics_have_no_type_of_their_own(data: Path, double: RegistryDouble) -> None:
+def test_several_topics_have_no_type_of_their_own(data: Path, double: TestRegistry) -> None:
     """A subject has to be named."""
     with pytest.raises(ConfigError, match="name it by valueSubject, or give schemaFile"):
         source(data, subscribe="t,u", schemaRegistry=double.url).schema()
 
 
-def test_a_declared_schema_has_to_be_that_of_the_values(data: Path, double: RegistryDouble) -> None:
+def test_a_declared_schema_has_to_be_that_of_the_values(data: Path, double: TestRegistry) -> None:
     """A type that has changed meanwhile is told, with the one that it is."""
     found = source(data, schemaRegistry=double.url)
     schema = found.schema()

@@ -17,7 +17,8 @@ returned.
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from tailrace.client.consumer.errors import DamagedRecordsError, RecordDeserializationError
 from tailrace.client.consumer.records import ConsumerRecord
@@ -48,7 +49,16 @@ DECODE_FAULTS: Final = (
 )
 """Errors of batches whose CRC holds, when their records are decoded."""
 
-Deserializer = Callable[[bytes], Any]
+
+class TopicDeserializer(Protocol):
+    """A deserializer that is called with the topic, as those of `tailrace.schemas`."""
+
+    def deserialize(self, topic: str, data: bytes, /) -> Any:  # noqa: ANN401 - any value
+        """The value of the bytes of a key or value of this topic."""
+        ...
+
+
+Deserializer = Callable[[bytes], Any] | TopicDeserializer
 """Turns the bytes of a key or value into what a program works with; not called for null."""
 
 BLOCK_BYTES: Final = 1 << 20
@@ -321,7 +331,11 @@ def deserialized(
 
     They end before the first that a deserializer has failed on, and its error comes with them.
     """
-    made, part, error = deserialize_records(ConsumerRecord, records, key, value)
+    # Records of one fetched part, so of one topic.
+    topic = records[0].topic if records else ""
+    made, part, error = deserialize_records(
+        ConsumerRecord, records, _function_of(key, topic), _function_of(value, topic)
+    )
     if error is None:
         return made, None
     failed = records[len(made)]
@@ -333,6 +347,16 @@ def deserialized(
     )
     found.__cause__ = error
     return made, found
+
+
+def _function_of(deserializer: Deserializer | None, topic: str) -> Callable[[bytes], Any] | None:
+    # A class as a deserializer, such as `int`, is called.
+    if deserializer is None or isinstance(deserializer, type):
+        return deserializer
+    method = getattr(deserializer, "deserialize", None)
+    if method is not None:
+        return partial(method, topic)
+    return cast("Callable[[bytes], Any]", deserializer)
 
 
 def _source(part: FetchedPart, start: int) -> RowSource:

@@ -7,8 +7,8 @@
 
 Bytes are sent unchanged, a `str` as UTF-8, and None as null, which in a compacted topic deletes the
 key. Other types need a serializer: any callable of one argument that returns bytes, a `str` or
-None, such as `json.dumps`. Those of this module give the same bytes as Kafka's own serializers of
-the same type.
+None, such as `json.dumps`; or an object with a method `serialize(topic, value)`. Those of this
+module give the same bytes as Kafka's own serializers of the same type.
 
 Exceptions of interceptors and hooks are logged and have no other effect, so a faulty one never
 loses a record. Hooks are called by the thread or loop that also runs delivery callbacks, one at a
@@ -21,8 +21,8 @@ Not here: serializers that register a schema (`tailrace.schemas`), and counts th
 import logging
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, NamedTuple, Protocol
+from functools import cache, partial
+from typing import Any, NamedTuple, Protocol, cast
 from uuid import UUID
 
 from tailrace.client.producer.errors import SerializationError
@@ -48,11 +48,37 @@ class ProducerRecord(NamedTuple):
     """Number of the partition; with None the partitioner chooses it."""
 
 
-Serializer = Callable[[Any], bytes | bytearray | memoryview | str | None]
-"""Turns a key or value into bytes, or into a type that can be sent without a serializer."""
+Serialized = bytes | bytearray | memoryview | str | None
+"""Types that can be sent without a serializer."""
 
 
-def serialize(data: object, serializer: Serializer | None, *, setting: str) -> bytes | None:
+class TopicSerializer(Protocol):
+    """A serializer that needs the topic, as those of `tailrace.schemas` do for the subject."""
+
+    def serialize(self, topic: str, value: Any, /) -> Serialized:  # noqa: ANN401 - any value
+        """The bytes of a key or value of this topic, or a type that can be sent."""
+        ...
+
+
+Serializer = Callable[[Any], Serialized] | TopicSerializer
+"""Turns a key or value into bytes: a function of it, or an object with a method `serialize`, which
+is called with the topic too."""
+
+
+def serializer_for(serializer: Serializer | None, topic: str) -> Callable[[Any], Serialized] | None:
+    """The function of a serializer for the values of a topic."""
+    # A class as a serializer, such as `str`, is called.
+    if serializer is None or isinstance(serializer, type):
+        return serializer
+    method = getattr(serializer, "serialize", None)
+    if method is not None:
+        return partial(method, topic)
+    return cast("Callable[[Any], Serialized]", serializer)
+
+
+def serialize(
+    data: object, serializer: Callable[[Any], Serialized] | None, *, setting: str
+) -> bytes | None:
     """The bytes of a key or value; a buffer that could change later is copied.
 
     `setting` is the name that the serializer is set by: `key_serializer` or `value_serializer`.

@@ -26,7 +26,12 @@ from tailrace.client.producer.intake.columns import (
 from tailrace.client.producer.intake.records import plain_record
 from tailrace.client.producer.intake.slices import ANY_PARTITION, Plan, plan_chunk
 from tailrace.client.producer.partitioners import DEFAULT_RULE, KEY_RULES
-from tailrace.client.producer.plugins import ProducerInterceptors, ProducerRecord, serialize
+from tailrace.client.producer.plugins import (
+    ProducerInterceptors,
+    ProducerRecord,
+    serialize,
+    serializer_for,
+)
 from tailrace.config.settings import INT64_MAX
 
 if TYPE_CHECKING:
@@ -106,13 +111,13 @@ class RowCode:
         serializer = plugins.key_serializer if name == "key" else plugins.value_serializer
         if serializer is None and not self._interceptors:
             return column
-        setting = f"{name}_serializer"
+        setting, made = f"{name}_serializer", serializer_for(serializer, self._topic)
         serialized: list[bytes | None] = []
         for index, item in enumerate(items_of(column)):
             done = None
             if index not in errors:
                 try:
-                    done = serialize(item, serializer, setting=setting)
+                    done = serialize(item, made, setting=setting)
                 except SerializationError as error:
                     if len(errors) >= _TRACES_MAX:
                         error.__cause__ = error.__context__ = None

@@ -22,6 +22,7 @@ from tailrace.client.producer.plugins import (
     ProducerInterceptors,
     ProducerRecord,
     serialize,
+    serializer_for,
 )
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import kind_of
@@ -272,8 +273,11 @@ class Preparation:
                 f"{record.topic}: timestamp {record.timestamp} is not in the range "
                 f"{NOW + 1} to {INT64_MAX} (ms since 1970-01-01 UTC)"
             )
-        key = serialize(record.key, self._plugins.key_serializer, setting="key_serializer")
-        value = serialize(record.value, self._plugins.value_serializer, setting="value_serializer")
+        plugins, topic = self._plugins, record.topic
+        for_keys = serializer_for(plugins.key_serializer, topic)
+        for_values = serializer_for(plugins.value_serializer, topic)
+        key = serialize(record.key, for_keys, setting="key_serializer")
+        value = serialize(record.value, for_values, setting="value_serializer")
         try:
             headers = pack_headers(record.headers)
         except UnicodeEncodeError as error:
