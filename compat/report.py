@@ -23,11 +23,13 @@ _COUNT = re.compile(r"^Checks: (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One that passed."""
+    """One that passed, or that was left out."""
 
     section: str
     name: str
     explained: str
+    is_left_out: bool = False
+    """It was not run, and is not counted."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,14 +38,14 @@ class Report:
 
     say: Callable[[str], None]
     checks: list[Check] = field(default_factory=list)
-    """The checks that passed."""
+    """The checks that passed, and those that were left out."""
     failed: list[str] = field(default_factory=list)
     _section: str = ""
 
     @property
     def passed(self) -> int:
         """Number of checks that passed."""
-        return len(self.checks)
+        return sum(not each.is_left_out for each in self.checks)
 
     def section(self, name: str) -> None:
         """Begin a part: the checks that follow belong to it."""
@@ -60,6 +62,12 @@ class Report:
         self.say(f"FAIL  {name}: {len(differences)} differences")
         for each in differences[:DIFFERENCES_SHOWN]:
             self.say(f"        {each}")
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Tell which check cannot be made, and why."""
+        left = Check(section=self._section, name=name, explained=reason, is_left_out=True)
+        self.checks.append(left)
+        self.say(f"left out: {name} ({reason})")
 
 
 def page(checks: Sequence[Check], *, date: str, versions: Mapping[str, str], kept: str = "") -> str:
@@ -87,7 +95,9 @@ def _sections(checks: Sequence[Check]) -> Iterator[tuple[str, str]]:
     """Each section with its text."""
     for section, members in groupby(checks, lambda each: each.section):
         found = list(members)
-        yield section, "\n".join([f"Checks: {len(found)}", "", *_folded(found)])
+        passed = [each for each in found if not each.is_left_out]
+        left = [f"- left out: {each.name} ({each.explained})" for each in found if each.is_left_out]
+        yield section, "\n".join([f"Checks: {len(passed)}", "", *_folded(passed), *left])
 
 
 def _sections_of(written: str) -> Iterator[tuple[str, str]]:

@@ -60,3 +60,18 @@ def test_a_part_that_runs_again_leaves_the_other_sections() -> None:
         "\n## Clusters\n\nChecks: 2\n\n- … lead: `three`, `two`\n"
     )
     assert page(report.checks, date="2026-01-02", versions={"Java": "17"}, kept=merged) == whole
+
+
+def test_what_is_left_out_is_on_the_page_and_not_counted() -> None:
+    """A check that cannot be made has a line with the reason, and does not count as passed."""
+    said: list[str] = []
+    report = Report(say=said.append)
+    report.section("First")
+    report.check("all is well", [])
+    report.leave_out("kerberos", "there is no KDC")
+    assert (report.passed, said[-1]) == (1, "left out: kerberos (there is no KDC)")
+    written = page(report.checks, date="2026-01-02", versions={})
+    assert "passed 1 checks" in written
+    assert written[written.index("## First") :] == (
+        "## First\n\nChecks: 1\n\n- all is well\n- left out: kerberos (there is no KDC)\n"
+    )
