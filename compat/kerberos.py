@@ -5,6 +5,8 @@ users have keytabs.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from tailrace.errors import FatalError
 from tests.kerberos.realm import ADMIN, KDC, SERVICE, USER, Realm
 
 TOPIC = "kerberos"
-_MODULE = "com.sun.security.auth.module.Krb5LoginModule required"
+MODULE = "com.sun.security.auth.module.Krb5LoginModule required"
 
 Settings = dict[str, object]
 
@@ -28,37 +30,16 @@ def is_installed() -> bool:
     return KDC is not None and find_spec("gssapi") is not None
 
 
-def check(report: Report, java: Path, jars: str, directory: Path) -> None:
-    """All checks, on a new directory."""
-    directory.mkdir()
+@contextmanager
+def realm_at(directory: Path) -> Iterator[Realm]:
+    """A realm with a KDC, for this process and all that it starts; `directory` is there."""
     realm = Realm(directory)
     own = {name: value for name, value in realm.environment.items() if name != "PATH"}
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
-    jvm = (*SMALL_JVM, f"-Djava.security.krb5.conf={own['KRB5_CONFIG']}")
-    kafka = Kafka(java, jars, directory / "kafka", jvm=jvm)
-    plain, sasl, controller = free_ports(3)
-    public = f"PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://localhost:{sasl}"
-    kafka.settings |= {
-        "listeners": f"{public},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": public,
-        "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller}",
-        "listener.security.protocol.map": (
-            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
-        ),
-        "sasl.enabled.mechanisms": "GSSAPI",
-        "sasl.kerberos.service.name": "kafka",
-        "listener.name.sasl_plaintext.gssapi.sasl.jaas.config": (
-            f'{_MODULE} useKeyTab=true storeKey=true keyTab="{realm.service_keytab}" '
-            f'principal="{SERVICE}";'
-        ),
-    }
     try:
         realm.start()
-        with kafka:
-            create_topics(f"127.0.0.1:{plain}", {TOPIC: {}})
-            _check_logins(report, realm, f"localhost:{sasl}")
-        _check_our_broker(report, realm, java, jars)
+        yield realm
     finally:
         realm.stop()
         for name, value in before.items():
@@ -66,6 +47,42 @@ def check(report: Report, java: Path, jars: str, directory: Path) -> None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def jaas_of_broker(realm: Realm) -> str:
+    """The login of a broker, for `sasl.jaas.config`."""
+    keytab = f'useKeyTab=true storeKey=true keyTab="{realm.service_keytab}"'
+    return f'{MODULE} {keytab} principal="{SERVICE}";'
+
+
+def jvm_option() -> str:
+    """Tell a JVM of the realm; inside of `realm_at`."""
+    return f"-Djava.security.krb5.conf={os.environ['KRB5_CONFIG']}"
+
+
+def check(report: Report, java: Path, jars: str, directory: Path) -> None:
+    """All checks, on a new directory."""
+    directory.mkdir()
+    with realm_at(directory) as realm:
+        jvm = (*SMALL_JVM, jvm_option())
+        kafka = Kafka(java, jars, directory / "kafka", jvm=jvm)
+        plain, sasl, controller = free_ports(3)
+        public = f"PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://localhost:{sasl}"
+        kafka.settings |= {
+            "listeners": f"{public},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": public,
+            "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller}",
+            "listener.security.protocol.map": (
+                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+            ),
+            "sasl.enabled.mechanisms": "GSSAPI",
+            "sasl.kerberos.service.name": "kafka",
+            "listener.name.sasl_plaintext.gssapi.sasl.jaas.config": jaas_of_broker(realm),
+        }
+        with kafka:
+            create_topics(f"127.0.0.1:{plain}", {TOPIC: {}})
+            _check_logins(report, realm, f"localhost:{sasl}")
+        _check_our_broker(report, realm, java, jars)
 
 
 def _check_logins(report: Report, realm: Realm, sasl: str) -> None:
@@ -81,7 +98,7 @@ def _check_logins(report: Report, realm: Realm, sasl: str) -> None:
         "sasl.kerberos.keytab": str(realm.user_keytab),
     }
     report.check("a keytab logs in with GSSAPI", _told(_send_one(login | keytab)))
-    text = f'{_MODULE} useTicketCache=true serviceName="kafka";'
+    text = f'{MODULE} useTicketCache=true serviceName="kafka";'
     cached = login | {"sasl.jaas.config": text}
     refused = _send_one(cached)
     report.check(
@@ -101,7 +118,7 @@ def _check_our_broker(report: Report, realm: Realm, java: Path, jars: str) -> No
     settings: Settings = {
         "sasl.enabled.mechanisms": "GSSAPI",
         f"{prefix}.sasl.jaas.config": (
-            f'{_MODULE} useKeyTab=true storeKey=true keyTab="{realm.service_keytab}" '
+            f'{MODULE} useKeyTab=true storeKey=true keyTab="{realm.service_keytab}" '
             f'principal="{SERVICE}";'
         ),
         f"{prefix}.sasl.kerberos.principal.to.local.rules": (
@@ -124,7 +141,7 @@ def _check_our_broker(report: Report, realm: Realm, java: Path, jars: str) -> No
                 "security.protocol": "SASL_PLAINTEXT",
                 "sasl.mechanism": "GSSAPI",
                 "sasl.kerberos.service.name": service,
-                "sasl.jaas.config": f'{_MODULE} useKeyTab=true storeKey=true keyTab="{keytab}" '
+                "sasl.jaas.config": f'{MODULE} useKeyTab=true storeKey=true keyTab="{keytab}" '
                 f'principal="{principal}";',
                 "max.block.ms": "20000",
                 "delivery.timeout.ms": "20000",

@@ -1,6 +1,6 @@
 """Clients of other languages at work on our broker: franz-go, sarama, kafkajs, and Kafka's own.
 
-Each has the same four commands, in `compat/others/`:
+Each has the same commands, in `compat/others/`:
 
     produce TOPIC COUNT          records 0 to COUNT - 1 with ten keys, idempotent, acks=all
     consume TOPIC GROUP SECONDS  what a member of the group reads, one `PARTITION OFFSET VALUE` a
@@ -11,8 +11,15 @@ Each has the same four commands, in `compat/others/`:
     transact TOPIC COUNT         COUNT times a transaction that commits `cN`, and at once one that
                                  sends `aN` and aborts; `leaked aN` for a record that the
                                  client has not given up then; `transaction_loops` runs it
+    exchange TOPIC GROUP COUNT   produce and then consume
+    trickle TOPIC COUNT          records 0 to COUNT - 1, one every 0.1 s, each when the one before
+                                 is acknowledged; Kafka's client says how often it has logged in
+                                 again
 
-Invariant: the versions of the libraries are pinned, in `go.mod` and here.
+krafka, which is Rust, and librdkafka have those without transactions. Arguments NAME=VALUE are
+settings by Kafka's names; `secured_clients` gives those of certificates and logins.
+
+Invariant: the versions of the libraries are pinned, in `go.mod`, `Cargo.toml` and here.
 """
 
 import hashlib
@@ -20,11 +27,12 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -62,23 +70,43 @@ class OtherClient:
 
     name: str
     command: tuple[str, ...]
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """Mechanisms of SASL that it does not have, with the reason."""
 
 
 def find_clients(java: Path, class_path: str, environment: Mapping[str, str]) -> list[OtherClient]:
-    """Build what is not in the cache, and return every client.
+    """Build what is not in the cache, and return every client that has transactions.
 
     Raises:
         FatalError: Go or Node is missing, or a build fails; one line says what to do.
     """
     cache = cache_directory(environment)
-    program = str(_SOURCES / "Others.java")
-    java_run = java_command(java, class_path, [program])
+    classes = _build_java(cache, java, class_path)
+    java_run = java_command(java, f"{classes}:{class_path}", ["Others"])
     go, node = _build_go(cache), _install_kafkajs(cache)
     return [
-        *(OtherClient(name=name, command=(str(go), name)) for name in ("franz-go", "sarama")),
-        OtherClient(name="kafkajs", command=node),
+        OtherClient(name="franz-go", command=(str(go), "franz-go")),
+        OtherClient(name="sarama", command=(str(go), "sarama")),
+        OtherClient(name="kafkajs", command=node, lacks={"GSSAPI": "only with code of one's own"}),
         OtherClient(name="Kafka's client, classic groups", command=(*java_run, "classic")),
         OtherClient(name="Kafka's client, consumer groups", command=(*java_run, "consumer")),
+    ]
+
+
+def find_more_clients(environment: Mapping[str, str]) -> list[OtherClient]:
+    """Build what is not in the cache, and return the clients whose programs have no transactions.
+
+    Raises:
+        FatalError: Rust is missing, or a build fails; one line says what to do.
+    """
+    krafka = _build_rust(cache_directory(environment))
+    program = str(_SOURCES / "librdkafka.py")
+    no_kerberos = "the package from PyPI is built without Kerberos"
+    return [
+        OtherClient(name="krafka", command=(str(krafka),), lacks={"GSSAPI": "not in this library"}),
+        OtherClient(
+            name="librdkafka", command=(sys.executable, program), lacks={"GSSAPI": no_kerberos}
+        ),
     ]
 
 
@@ -162,11 +190,23 @@ def _wait_until_shared(servers: str, group: str) -> None:
         time.sleep(0.2)
 
 
-def _run(client: OtherClient, *arguments: str) -> list[str]:
-    """The records that a command prints, without what its library logs."""
-    command = bound_to_us([*client.command, *arguments])
-    printed = run(command, name=f"{client.name}, {arguments[0]},", seconds_max=RUN_SECONDS_MAX)
+def run_client(client: OtherClient, command: str, *arguments: str) -> str:
+    """Run a command and return what it prints.
+
+    Raises:
+        FatalError: it failed, with a line of its error; or it takes too long.
+    """
+    whole = bound_to_us([*client.command, command, *arguments])
+    return run(whole, name=f"{client.name}, {command},", seconds_max=RUN_SECONDS_MAX)
+
+
+def records_of(printed: str) -> list[str]:
+    """The lines of records, without what the library of a client logs."""
     return [line for line in printed.splitlines() if _RECORD.match(line)]
+
+
+def _run(client: OtherClient, *arguments: str) -> list[str]:
+    return records_of(run_client(client, *arguments))
 
 
 def _values(servers: str, topic: str, *, is_committed: bool) -> Counter[str]:
@@ -196,6 +236,16 @@ def _lagging(servers: str, topic: str, group: str) -> Iterator[str]:
         reader.close()
 
 
+def _build_java(cache: Path, java: Path, class_path: str) -> Path:
+    source = _SOURCES / "Others.java"
+    directory = cache / f"java-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    if not (directory / "Others.class").exists():
+        javac = str(java.with_name("javac"))
+        cache.mkdir(parents=True, exist_ok=True)
+        _run_in(cache, [javac, "-cp", class_path, "-d", str(directory), str(source)], name="javac")
+    return directory
+
+
 def _build_go(cache: Path) -> Path:
     sources = sorted([*_SOURCES.glob("*.go"), _SOURCES / "go.mod"])
     digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()[:16]
@@ -213,6 +263,26 @@ def _build_go(cache: Path) -> Path:
         for arguments in (["mod", "tidy"], ["build", "-o", "built", "."]):
             _run_in(directory, [go, *arguments], name=f"go {arguments[0]}")
         (directory / "built").replace(program)
+    return program
+
+
+def _build_rust(cache: Path) -> Path:
+    sources = [_SOURCES / name for name in ("Cargo.toml", "krafka.rs")]
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()[:16]
+    directory = cache / f"rust-{digest}"
+    program = directory / "krafka-at-work"
+    if not program.exists():
+        cargo = shutil.which("cargo")
+        if cargo is None:
+            raise FatalError("no Rust to build krafka: install it (rustup, 1.95 or newer)")
+        directory.mkdir(parents=True, exist_ok=True)
+        for each in sources:
+            shutil.copy(each, directory)
+        # One directory for all versions of the program: its dependencies are most of the work.
+        target = cache / "rust-target"
+        arguments = ["build", "--quiet", "--target-dir", str(target)]
+        _run_in(directory, [cargo, *arguments], name="cargo build")
+        shutil.copy(target / "debug" / program.name, program)
     return program
 
 

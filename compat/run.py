@@ -73,6 +73,7 @@ from compat import (
     reading,
     recovering,
     schemas,
+    secured_clients,
     securing,
     settings,
     topic_patterns,
@@ -307,6 +308,12 @@ def check_both_roles(report: Report, tools: Tools, directory: Path) -> None:
     both_roles.check(report, tools, directory / "both-roles")
 
 
+def check_secured_clients(report: Report, tools: Tools, directory: Path) -> None:
+    """Check clients of several languages with certificates and logins."""
+    report.section("Clients of five languages with certificates and logins, on both brokers")
+    secured_clients.check(report, tools, directory / "secured-clients")
+
+
 PARTS: Mapping[str, Callable[[Report, Tools, Path], None]] = {
     "nodes": check_nodes,
     "rules": check_rules,
@@ -318,6 +325,7 @@ PARTS: Mapping[str, Callable[[Report, Tools, Path], None]] = {
     "both-roles": check_both_roles,
     "controller-records": check_controller_records,
     "migration": check_migration,
+    "secured-clients": check_secured_clients,
 }
 """All checks; a part needs nothing of another.
 

@@ -1,12 +1,40 @@
-// kafkajs at work: `node kafkajs.js COMMAND BOOTSTRAP ...`; compat/others.py says what each does.
+// kafkajs at work: `node kafkajs.js COMMAND BOOTSTRAP ... NAME=VALUE ...`; compat/others.py says what
+// each does.
+const { readFileSync } = require("node:fs");
 const { Kafka, Partitioners, logLevel } = require("kafkajs");
 
 const IDLE_MS = 3000; // without a record for so long, a reader has read everything
 const PATIENCE_MS = 30000;
 
-const [command, bootstrap, ...rest] = process.argv.slice(2);
-const kafka = new Kafka({ brokers: bootstrap.split(","), logLevel: logLevel.NOTHING });
+const isSetting = (argument) => argument.includes("=");
+const [command, bootstrap, ...rest] = process.argv.slice(2).filter((each) => !isSetting(each));
+const settings = process.argv.filter(isSetting).map((each) => /^(.*?)=(.*)$/s.exec(each).slice(1));
+const given = Object.fromEntries(settings);
+const kafka = new Kafka({
+  brokers: bootstrap.split(","),
+  logLevel: logLevel.NOTHING,
+  connectionTimeout: 20000, // the default of 1 s is short for a busy machine
+  reauthenticationThreshold: 500, // by default sessions of 10 s are renewed with each request
+  ssl: encryption(),
+  sasl: login(),
+});
 const createPartitioner = Partitioners.DefaultPartitioner;
+
+function encryption() {
+  if (!(given["security.protocol"] ?? "").endsWith("SSL")) return undefined;
+  const store = given["ssl.keystore.location"];
+  const own = store ? { cert: readFileSync(store), key: readFileSync(store) } : {};
+  return { ca: readFileSync(given["ssl.truststore.location"]), ...own };
+}
+
+function login() {
+  const mechanism = given["sasl.mechanism"];
+  if (mechanism === undefined) return undefined;
+  const [username, password] = [given["sasl.username"], given["sasl.password"]];
+  const path = given["sasl.oauthbearer.token.endpoint.url"]?.replace("file://", "");
+  const oauthBearerProvider = async () => ({ value: readFileSync(path, "utf8").trim() });
+  return { mechanism: mechanism.toLowerCase(), username, password, oauthBearerProvider };
+}
 
 async function produce(topic, count) {
   const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1, createPartitioner });
@@ -16,6 +44,21 @@ async function produce(topic, count) {
     value: String(number),
   }));
   await producer.send({ topic, acks: -1, messages });
+  await producer.disconnect();
+}
+
+async function exchange(topic, groupId, count) {
+  await produce(topic, count);
+  await consume(topic, groupId, PATIENCE_MS / 1000);
+}
+
+async function trickle(topic, count) {
+  const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1, createPartitioner });
+  await producer.connect();
+  for (let number = 0; number < Number(count); number += 1) {
+    await producer.send({ topic, acks: -1, messages: [{ value: String(number) }] });
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
   await producer.disconnect();
 }
 
@@ -109,10 +152,12 @@ async function transact(topic, count) {
   await producer.disconnect();
 }
 
-({ produce, consume, transform, transact })[command](...rest).then(
+({ produce, consume, exchange, transform, transact, trickle })[command](...rest).then(
   () => process.exit(0),
   (error) => {
     console.error(error);
+    // One line that says most is last.
+    console.error(`${error.name}: ${error.message}`.trim());
     process.exit(1);
   },
 );

@@ -1,5 +1,5 @@
-// Go clients at work: `others LIBRARY COMMAND BOOTSTRAP ...`; compat/others.py says what each
-// command does.
+// Go clients at work: `others LIBRARY COMMAND BOOTSTRAP ... NAME=VALUE ...`; compat/others.py says
+// what each command does.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 const (
 	idle     = 3 * time.Second  // without a record for so long, a reader has read everything
 	patience = 30 * time.Second // for other calls, and for the first record of a transformation
+	pause    = 100 * time.Millisecond
 )
 
 type client interface {
@@ -19,10 +20,11 @@ type client interface {
 	consume(bootstrap, topic, group string, patience time.Duration) error
 	transform(bootstrap, from, to, group string) error
 	transact(bootstrap, topic string, count int) error
+	trickle(bootstrap, topic string, count int) error
 }
 
 func main() {
-	library, command, bootstrap, rest := os.Args[1], os.Args[2], os.Args[3], os.Args[4:]
+	library, command, bootstrap, rest := os.Args[1], os.Args[2], os.Args[3], take(os.Args[4:])
 	chosen := map[string]client{"franz-go": franz{}, "sarama": saramaClient{}}[library]
 	var err error
 	switch command {
@@ -32,11 +34,19 @@ func main() {
 	case "consume":
 		seconds, _ := strconv.Atoi(rest[2])
 		err = chosen.consume(bootstrap, rest[0], rest[1], time.Duration(seconds)*time.Second)
+	case "exchange":
+		count, _ := strconv.Atoi(rest[2])
+		if err = chosen.produce(bootstrap, rest[0], count); err == nil {
+			err = chosen.consume(bootstrap, rest[0], rest[1], patience)
+		}
 	case "transform":
 		err = chosen.transform(bootstrap, rest[0], rest[1], rest[2])
 	case "transact":
 		count, _ := strconv.Atoi(rest[1])
 		err = chosen.transact(bootstrap, rest[0], count)
+	case "trickle":
+		count, _ := strconv.Atoi(rest[1])
+		err = chosen.trickle(bootstrap, rest[0], count)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

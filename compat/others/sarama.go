@@ -2,16 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/xdg-go/scram"
 )
 
 type saramaClient struct{}
 
-func settings() *sarama.Config {
+func settings() (*sarama.Config, error) {
 	config := sarama.NewConfig()
 	config.Version = sarama.MaxVersion
 	config.Producer.Idempotent = true
@@ -26,11 +29,61 @@ func settings() *sarama.Config {
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Consumer.IsolationLevel = sarama.ReadCommitted
-	return config
+	return config, secure(config)
+}
+
+// Adds the settings of the command line.
+func secure(config *sarama.Config) (err error) {
+	config.Net.TLS.Config, err = encryption()
+	config.Net.TLS.Enable = config.Net.TLS.Config != nil
+	mechanism, sasl := given["sasl.mechanism"], &config.Net.SASL
+	sasl.Enable = mechanism != ""
+	sasl.Mechanism = sarama.SASLMechanism(mechanism)
+	sasl.User, sasl.Password = given["sasl.username"], given["sasl.password"]
+	switch mechanism {
+	case "SCRAM-SHA-256":
+		sasl.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: scram.SHA256} }
+	case "SCRAM-SHA-512":
+		sasl.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: scram.SHA512} }
+	case "OAUTHBEARER":
+		sasl.TokenProvider = tokens{}
+	case "GSSAPI":
+		sasl.GSSAPI.AuthType = sarama.KRB5_KEYTAB_AUTH
+		sasl.GSSAPI.KerberosConfigPath = os.Getenv("KRB5_CONFIG")
+		sasl.GSSAPI.KeyTabPath = given["sasl.kerberos.keytab"]
+		sasl.GSSAPI.ServiceName = given["sasl.kerberos.service.name"]
+		sasl.GSSAPI.Username, sasl.GSSAPI.Realm = principal()
+	}
+	return err
+}
+
+type tokens struct{}
+
+func (tokens) Token() (*sarama.AccessToken, error) {
+	text, err := token()
+	return &sarama.AccessToken{Token: text}, err
+}
+
+// A login by SCRAM, which sarama leaves to another library.
+type scramClient struct {
+	hash scram.HashGeneratorFcn
+	*scram.ClientConversation
+}
+
+func (c *scramClient) Begin(user, password, authzID string) error {
+	client, err := c.hash.NewClient(user, password, authzID)
+	if err == nil {
+		c.ClientConversation = client.NewConversation()
+	}
+	return err
 }
 
 func (saramaClient) produce(bootstrap, topic string, count int) error {
-	producer, err := sarama.NewSyncProducer(strings.Split(bootstrap, ","), settings())
+	config, err := settings()
+	if err != nil {
+		return err
+	}
+	producer, err := sarama.NewSyncProducer(strings.Split(bootstrap, ","), config)
 	if err != nil {
 		return err
 	}
@@ -43,7 +96,32 @@ func (saramaClient) produce(bootstrap, topic string, count int) error {
 			Value: sarama.StringEncoder(strconv.Itoa(number)),
 		}
 	}
-	return producer.SendMessages(messages)
+	err = producer.SendMessages(messages)
+	// It says how many have failed, and not why.
+	if failed := (sarama.ProducerErrors)(nil); errors.As(err, &failed) {
+		return failed[0].Err
+	}
+	return err
+}
+
+func (saramaClient) trickle(bootstrap, topic string, count int) error {
+	config, err := settings()
+	if err != nil {
+		return err
+	}
+	producer, err := sarama.NewSyncProducer(strings.Split(bootstrap, ","), config)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	for number := 0; number < count; number++ {
+		value := sarama.StringEncoder(strconv.Itoa(number))
+		if _, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: topic, Value: value}); err != nil {
+			return err
+		}
+		time.Sleep(pause)
+	}
+	return nil
 }
 
 // A handler gathers what the claims give, and hands it to one function at a time.
@@ -88,7 +166,11 @@ func join(
 	bootstrap, topic, group string, patience time.Duration,
 	take func(sarama.ConsumerGroupSession, []*sarama.ConsumerMessage) error,
 ) error {
-	consumer, err := sarama.NewConsumerGroup(strings.Split(bootstrap, ","), group, settings())
+	config, err := settings()
+	if err != nil {
+		return err
+	}
+	consumer, err := sarama.NewConsumerGroup(strings.Split(bootstrap, ","), group, config)
 	if err != nil {
 		return err
 	}
@@ -135,7 +217,10 @@ func (saramaClient) consume(bootstrap, topic, group string, patience time.Durati
 }
 
 func (saramaClient) transform(bootstrap, from, to, group string) error {
-	config := settings()
+	config, err := settings()
+	if err != nil {
+		return err
+	}
 	config.Producer.Transaction.ID = group
 	producer, err := sarama.NewSyncProducer(strings.Split(bootstrap, ","), config)
 	if err != nil {
@@ -175,7 +260,10 @@ func (saramaClient) transform(bootstrap, from, to, group string) error {
 }
 
 func (saramaClient) transact(bootstrap, topic string, count int) error {
-	config := settings()
+	config, err := settings()
+	if err != nil {
+		return err
+	}
 	config.Producer.Transaction.ID = topic
 	config.Producer.Transaction.Retry.Backoff = 5 * time.Millisecond
 	producer, err := sarama.NewSyncProducer(strings.Split(bootstrap, ","), config)
