@@ -5,7 +5,10 @@ import random
 import pytest
 
 from tailrace.protocol.metadata_records import AccessControlEntryRecord
+from tailrace.security import authorizer
 from tailrace.security.acls import AclFilter, AclOperation, AclResource, PatternType, Permission
+from tailrace.security.rules import Rules
+from tailrace.testing import Outside
 from tests.unit.security.entries import Lists, entry, request_of
 
 NAMES = ("*", "a", "ab", "abc", "abd", "b", "ba", "")
@@ -96,6 +99,42 @@ def test_the_index_answers_as_a_walk_through_all_entries(seed: int) -> None:
             assert answer is naive(
                 there, operation, name, principal=principal, host=host, is_open=is_open
             )
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_the_answers_are_the_same_while_an_index_is_made(
+    outside: Outside, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two entries in each turn of the loop, and with changes before all are indexed."""
+    monkeypatch.setattr(authorizer, "INDEXED_INLINE_MAX", 2)
+    chance = random.Random(seed)
+    is_open = chance.random() < 0.5
+    lists = Lists(allows_without_entries=is_open)
+    for _ in range(STEPS // 4):
+        there = list(lists.entries.values())
+        if chance.random() < 0.4:
+            lists.remove(*chance.sample(there, min(len(there), chance.randint(1, 8))))
+        else:
+            lists.add(*(random_entry(chance) for _ in range(chance.randint(1, 8))))
+        there = list(lists.entries.values())
+        for _ in range(chance.randint(1, 12)):
+            operation, name = chance.choice(OPERATIONS[1:]), chance.choice(NAMES[1:])
+            principal, host = chance.choice(PRINCIPALS[:2]), chance.choice(HOSTS[1:])
+            answer = lists.allows(operation, name, principal=principal, host=host)
+            assert answer is naive(
+                there, operation, name, principal=principal, host=host, is_open=is_open
+            )
+            header = request_of(principal, host=host)
+            some = lists.authorizer.allows_some(header, operation, AclResource.TOPIC)
+            of_all = Rules(there).allows_some(
+                principal, host, operation, resource=AclResource.TOPIC
+            )
+            # Kafka tries a name first, for which more is implied.
+            of_a_name = naive(
+                there, operation, "hardcode", principal=principal, host=host, is_open=is_open
+            )
+            assert some is (of_all or of_a_name)
+            await outside.pass_time(0)
 
 
 @pytest.mark.parametrize("seed", range(4))

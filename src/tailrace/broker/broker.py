@@ -271,7 +271,7 @@ class RunningBroker:
             ListenError: as `open`, unless that was called before.
         """
         if self._services.authorizer is not None:
-            # Before the first request, which else would wait for the index of all entries.
+            # Before the first request: the index of many entries takes some turns of the loop.
             self._services.authorizer.refresh()
         # First, so that an address in use ends the start before anything runs.
         self._server.start()

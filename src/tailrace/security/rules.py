@@ -1,15 +1,16 @@
 """`Rules`: the entries of all access control lists, as an index by what a request asks.
 
     kind of resource ─► literal name ─┐
-                        prefix ───────┴─► (principal, host) ─► allowed, denied: bits of operations
+                    │   prefix ───────┴─► (principal, host) ─► allowed, denied: bits of operations
+                    └─► (principal, host, operation, permission) ─► patterns
 
-A question looks at the literal name, at `*`, and at each length that a prefix has: some dictionary
-look-ups, however many entries there are. What an operation implies is in the bits already.
+A question about a name looks at the literal name, at `*`, and at each length that a prefix has:
+some dictionary look-ups, however many entries there are. What an operation implies is in the bits
+already. The other way round, a question about any name looks at the patterns of the client alone.
 
 Not here: super users, and what counts where there are no entries (`authorizer`).
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from tailrace.protocol.metadata_records import AccessControlEntryRecord
 
 _ALL_BITS: Final = -1
+_EVERY: Final = (False, ANY_NAME)
+"""The literal `*`, as a pattern."""
 # Only what is allowed implies more: who may not READ may still DESCRIBE.
 _DESCRIBE: Final = 1 << AclOperation.DESCRIBE
 _IMPLIED: Final[Mapping[int, int]] = {
@@ -54,21 +57,36 @@ class _Cell:
     __slots__ = ("allowed", "counts", "denied")
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[int, int]] = Counter()
+        self.counts: dict[tuple[int, int], int] = {}
         """Entries by operation and permission: a log may have the same one under two ids."""
         self.allowed = self.denied = 0
 
-    def change(self, entry: "AccessControlEntryRecord", by: int) -> None:
-        key = (entry.operation, entry.permission_type)
-        self.counts[key] += by
-        if not self.counts[key]:
-            del self.counts[key]
+    def add(self, operation: int, permission: int) -> bool:
+        """Count an entry; whether it is the first of its kind."""
+        key = (operation, permission)
+        count = self.counts.get(key, 0)
+        self.counts[key] = count + 1
+        if not count:
+            self._take(operation, permission)
+        return not count
+
+    def remove(self, operation: int, permission: int) -> bool:
+        """Count an entry no more; whether it was the last of its kind."""
+        key = (operation, permission)
+        self.counts[key] -= 1
+        if self.counts[key]:
+            return False
+        del self.counts[key]
         self.allowed = self.denied = 0
-        for operation, permission in self.counts:
-            if permission == Permission.DENY:
-                self.denied |= _bits(operation)
-            elif permission == Permission.ALLOW:
-                self.allowed |= _bits(operation) | _IMPLIED.get(operation, 0)
+        for each in self.counts:
+            self._take(*each)
+        return True
+
+    def _take(self, operation: int, permission: int) -> None:
+        if permission == Permission.DENY:
+            self.denied |= _bits(operation)
+        elif permission == Permission.ALLOW:
+            self.allowed |= _bits(operation) | _IMPLIED.get(operation, 0)
 
 
 def _bits(operation: int) -> int:
@@ -76,18 +94,22 @@ def _bits(operation: int) -> int:
 
 
 _Cells = dict[tuple[str, str], _Cell]
+_Pattern = tuple[bool, str]
+"""Whether it is a prefix, and the name."""
 
 
 class _Names:
     """The patterns of one kind of resource."""
 
-    __slots__ = ("lengths", "literal", "prefixed")
+    __slots__ = ("lengths", "literal", "patterns", "prefixed")
 
     def __init__(self) -> None:
         self.literal: dict[str, _Cells] = {}
         self.prefixed: dict[str, _Cells] = {}
         self.lengths: dict[int, int] = {}
         """The count of prefixes by their length, for each length that one has."""
+        self.patterns: dict[tuple[str, str, int, int], dict[_Pattern, None]] = {}
+        """The patterns by principal, host, operation and permission, in the order of the log."""
 
     def cells(self, name: str) -> Iterator[tuple[PatternType, str, _Cells]]:
         """The patterns that cover a name."""
@@ -112,37 +134,53 @@ class Rules:
 
     def add(self, entry: "AccessControlEntryRecord") -> None:
         """Have an entry count."""
-        names = self._names.setdefault(entry.resource_type, _Names())
-        is_prefix = entry.pattern_type == PatternType.PREFIXED
-        patterns = names.prefixed if is_prefix else names.literal
-        cells = patterns.get(entry.resource_name)
+        names = self._names.get(entry.resource_type)
+        if names is None:
+            names = self._names[entry.resource_type] = _Names()
+        name, is_prefix = entry.resource_name, entry.pattern_type == PatternType.PREFIXED
+        by_name = names.prefixed if is_prefix else names.literal
+        cells = by_name.get(name)
         if cells is None:
-            cells = patterns[entry.resource_name] = {}
+            cells = by_name[name] = {}
             if is_prefix:
-                length = len(entry.resource_name)
-                names.lengths[length] = names.lengths.get(length, 0) + 1
-        cells.setdefault((entry.principal, entry.host), _Cell()).change(entry, 1)
+                names.lengths[len(name)] = names.lengths.get(len(name), 0) + 1
+        who = (entry.principal, entry.host)
+        cell = cells.get(who)
+        if cell is None:
+            cell = cells[who] = _Cell()
+        operation, permission = entry.operation, entry.permission_type
+        if cell.add(operation, permission):
+            key = (*who, operation, permission)
+            patterns = names.patterns.get(key)
+            if patterns is None:
+                patterns = names.patterns[key] = {}
+            patterns[is_prefix, name] = None
 
     def remove(self, entry: "AccessControlEntryRecord") -> None:
         """Have an entry that was added count no more."""
         names = self._names[entry.resource_type]
-        is_prefix = entry.pattern_type == PatternType.PREFIXED
-        patterns = names.prefixed if is_prefix else names.literal
-        cells = patterns[entry.resource_name]
-        cell = cells[entry.principal, entry.host]
-        cell.change(entry, -1)
+        name, is_prefix = entry.resource_name, entry.pattern_type == PatternType.PREFIXED
+        by_name = names.prefixed if is_prefix else names.literal
+        cells = by_name[name]
+        who = (entry.principal, entry.host)
+        cell = cells[who]
+        operation, permission = entry.operation, entry.permission_type
+        if cell.remove(operation, permission):
+            key = (*who, operation, permission)
+            del names.patterns[key][is_prefix, name]
+            if not names.patterns[key]:
+                del names.patterns[key]
         if cell.counts:
             return
-        del cells[entry.principal, entry.host]
+        del cells[who]
         if cells:
             return
         # Names without entries may be allowed to everyone, so none may stay.
-        del patterns[entry.resource_name]
+        del by_name[name]
         if is_prefix:
-            length = len(entry.resource_name)
-            names.lengths[length] -= 1
-            if not names.lengths[length]:
-                del names.lengths[length]
+            names.lengths[len(name)] -= 1
+            if not names.lengths[len(name)]:
+                del names.lengths[len(name)]
 
     def verdict(
         self,
@@ -182,38 +220,30 @@ class Rules:
         names = self._names.get(resource)
         if names is None:
             return False
-        who = _who(principal, host)
 
-        def has(cells: _Cells, permission: Permission) -> bool:
-            for each in who:
-                cell = cells.get(each)
-                if cell is not None and (
-                    (operation, permission) in cell.counts
-                    or (AclOperation.ALL, permission) in cell.counts
-                ):
-                    return True
-            return False
+        def patterns(permission: Permission) -> list[dict[_Pattern, None]]:
+            found = (
+                names.patterns.get((*each, of, permission))
+                for each in _who(principal, host)
+                for of in (operation, AclOperation.ALL)
+            )
+            return [each for each in found if each is not None]
 
-        every = names.literal.get(ANY_NAME, {})
-        if has(every, Permission.DENY):
+        allowed, denied = patterns(Permission.ALLOW), patterns(Permission.DENY)
+        if any(_EVERY in each for each in denied):
             return False
-        if has(every, Permission.ALLOW):
+        if any(_EVERY in each for each in allowed):
             return True
-        denied = {each for each, cells in names.prefixed.items() if has(cells, Permission.DENY)}
+        prefixes = {name for each in denied for is_prefix, name in each if is_prefix}
+        lengths = {len(each) for each in prefixes}
 
-        def is_covered(name: str) -> bool:
-            lengths = (length for length in names.lengths if length <= len(name))
-            return bool(denied) and any(name[:length] in denied for length in lengths)
+        def is_denied(pattern: _Pattern) -> bool:
+            name = pattern[1]
+            if any(name[:length] in prefixes for length in lengths if length <= len(name)):
+                return True
+            return not pattern[0] and any(pattern in each for each in denied)
 
-        for is_literal, patterns in ((True, names.literal), (False, names.prefixed)):
-            for name, cells in patterns.items():
-                if (
-                    has(cells, Permission.ALLOW)
-                    and not (is_literal and has(cells, Permission.DENY))
-                    and not is_covered(name)
-                ):
-                    return True
-        return False
+        return any(not is_denied(pattern) for each in allowed for pattern in each)
 
 
 def _who(principal: str, host: str) -> tuple[tuple[str, str], ...]:
