@@ -30,6 +30,7 @@ from click.testing import CliRunner
 from tailrace.broker.changing import CHANGEABLE, FIXED
 from tailrace.broker.config import BROKER_SETTINGS, OWN_SETTINGS, TOPIC_DEFAULT_SETTINGS
 from tailrace.broker.listeners import LISTENER_SETTINGS
+from tailrace.broker.monitoring.families import confluent_name, families
 from tailrace.cli import commands
 from tailrace.client.admin.config import ADMIN_SETTINGS
 from tailrace.client.consumer.config import CONSUMER_SETTINGS
@@ -244,6 +245,16 @@ def metrics() -> str:
         + "".join(
             f"| `{name}` | {unit} | {text} |\n" for name, (unit, text) in CONSUMER_METRICS.items()
         )
+        + "\n## Broker and controller\n\nWhat `/metrics` of `tailrace.http.listener` tells "
+        "([monitoring](monitoring.md)). Some have a second name, by Confluent's rules. A summary "
+        "has quantiles in milliseconds and a count (`NAME_count`). `?`: also without labels, "
+        "for all together.\n\n| metric | kind | labels | what it is |\n|---|---|---|---|\n"
+        + "".join(
+            f"| `{name}`{_other_name(name)} | {each.kind} "
+            f"| {', '.join(f'`{label}`' for label in each.labels)}{'?' * each.is_totalled} "
+            f"| {each.text} |\n"
+            for name, each in families().items()
+        )
         + "\n## Statistics\n\nWhat `statistics()` of an object returns: a frozen value, of the "
         "moment in which it is called.\n\n| object | value | what it is |\n|---|---|---|\n"
         + "".join(sorted(statistics()))
@@ -253,6 +264,11 @@ def metrics() -> str:
             for value, figure, kind, said in sorted(figures_of_statistics(), key=lambda row: row[0])
         )
     )
+
+
+def _other_name(name: str) -> str:
+    other = confluent_name(name)
+    return "" if other is None else f", `{other}`"
 
 
 def figures_of_statistics() -> Iterator[tuple[str, str, str, str]]:

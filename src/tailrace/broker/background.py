@@ -68,6 +68,16 @@ class Broker:
             raise RuntimeError("the broker is not running; use it in a with block")
         return self._running.bootstrap_servers
 
+    @property
+    def http_address(self) -> str | None:
+        """HOST:PORT for metrics and health (`tailrace.http.listener`); None: nobody has asked.
+
+        The broker must be running.
+        """
+        if self._running is None:
+            raise RuntimeError("the broker is not running; use it in a with block")
+        return self._running.http_address
+
     def statistics(self) -> BrokerStatistics:
         """The statistics of all parts of the broker; looks at every segment, group and transaction.
 

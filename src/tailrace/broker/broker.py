@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from tailrace.broker.controller.node import ControllerNode, ControllerStatistics
     from tailrace.broker.following import FollowingStatistics
     from tailrace.broker.kraft.metadata_fetch import MetadataFetchStatistics
+    from tailrace.broker.monitoring.listener import Monitor
 
 logger = logging.getLogger(__name__)
 
@@ -126,9 +127,13 @@ class RunningBroker:
         quorum: Quorum,
         changes: TopicChanges,
         replicas: Replicas,
+        monitor: "Monitor | None" = None,
         wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
     ) -> None:
-        """`wrap_dispatch` gets the function that answers a frame, and returns another."""
+        """`monitor` is closed with the broker.
+
+        `wrap_dispatch` gets the function that answers a frame, and returns another.
+        """
         self.config = config
         """The settings of the start."""
         self.current = config
@@ -173,7 +178,7 @@ class RunningBroker:
             new_id=quorum.new_id,
         )
         self._changes = changes
-        self._coordinators = Coordinators(
+        self.coordinators = Coordinators(
             config,
             cluster=quorum.cluster,
             next_producer_id=quorum.next_producer_id,
@@ -185,7 +190,7 @@ class RunningBroker:
             consumer_settings=lambda: self.current.consumer_groups,
             peers=quorum.transaction_peers,
         )
-        self._fetch_sessions = FetchSessions(
+        self.fetch_sessions = FetchSessions(
             config.fetch_sessions, runtime.chance, name_of=self._topic_name
         )
         services = Services(
@@ -204,19 +209,19 @@ class RunningBroker:
             device_reads=device_reads,
             moves=self.moves,
             validation=BatchValidation(runtime.threads),
-            groups=self._coordinators.groups,
+            groups=self.coordinators.groups,
             group_settings=config.groups,
             consumer_settings_now=lambda: self.current.consumer_groups,
-            transactions=self._coordinators.transactions,
+            transactions=self.coordinators.transactions,
             transaction_settings_now=lambda: self.current.transactions,
-            coordinator_log=self._coordinators.log_of,
+            coordinator_log=self.coordinators.log_of,
             verdicts_elsewhere=(
-                None if quorum.transaction_peers is None else self._coordinators.verdicts_elsewhere
+                None if quorum.transaction_peers is None else self.coordinators.verdicts_elsewhere
             ),
             clock=runtime.clock,
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
-            fetch_sessions=self._fetch_sessions,
+            fetch_sessions=self.fetch_sessions,
             sends_to_nearest=config.kraft.sends_to_nearest,
             leader_quota=self._leader_quota,
             quotas=self.quotas,
@@ -234,19 +239,12 @@ class RunningBroker:
             ),
             authorizer=config.access.authorizer(lambda: self.cluster.metadata.acls, runtime.clock),
         )
-        self._services, self._security = services, security
+        self._services, self._security, self._monitor = services, security, monitor
         self._port = self._ports(services, security, wrap_dispatch)
         self._server = self._server_of(services)
         self._watching: asyncio.Task[None] | None = None
         """The task that looks for renewed certificates."""
-        self._schedules = {
-            directory.path: Schedule(self._housekeeping(directory).jobs(config))
-            for directory in logs.directories
-        }
-        home = logs.metadata_home
-        # A directory for the metadata log alone has files to remove, and none of the other jobs.
-        if home.path not in self._schedules:
-            self._schedules[home.path] = Schedule([self._housekeeping(home).removal()])
+        self._schedules = self._planned()
         self._cleaning: dict[int, asyncio.Task[None]] = {}
         """The tasks that compact logs, by their number, from 0."""
 
@@ -282,7 +280,7 @@ class RunningBroker:
         for schedule in self._schedules.values():
             schedule.start()
         # In the same turn as the port is opened: no request may come before the shards are there.
-        self._coordinators.start()
+        self.coordinators.start()
         self._topic_configs = self.cluster.defaults.configs
         self._quorum.started(self)
         self._use(current)
@@ -340,6 +338,18 @@ class RunningBroker:
         return _address(self.endpoint)
 
     @property
+    def http_address(self) -> str | None:
+        """HOST:PORT for metrics and health; None: they are not answered."""
+        return None if self._monitor is None else self._monitor.address
+
+    def readable_end(self, name: TopicPartition) -> int | None:
+        """Offset after the last record that consumers may read; None: another broker leads it."""
+        partition = self.replicas.get(name)
+        if partition is None or not partition.is_leader:
+            return None
+        return partition.log.positions.high_watermark
+
+    @property
     def addresses(self) -> str:
         """Addresses it listens on, and as what they are advertised if that differs; for people.
 
@@ -382,8 +392,8 @@ class RunningBroker:
             moves=self.moves.statistics(),
             flushes=self.flushes.statistics(),
             quotas=self.quotas.statistics(),
-            fetch_sessions=self._fetch_sessions.statistics(),
-            coordinators=self._coordinators.statistics(),
+            fetch_sessions=self.fetch_sessions.statistics(),
+            coordinators=self.coordinators.statistics(),
             metadata=self._quorum.metadata_statistics(),
             following=self._quorum.following_statistics(),
             controller=None if node is None else node.statistics(),
@@ -391,6 +401,18 @@ class RunningBroker:
                 {path: each.statistics() for path, each in self._schedules.items()}
             ),
         )
+
+    def server_statistics(self) -> ServerStatistics:
+        """Connections and memory right now."""
+        return self._server.statistics()
+
+    def metadata_statistics(self) -> "MetadataFetchStatistics | None":
+        """The metadata log, where it is followed; None if this is the only node."""
+        return self._quorum.metadata_statistics()
+
+    def following_statistics(self) -> "FollowingStatistics | None":
+        """Partitions that are fetched from other brokers; None if this is the only node."""
+        return self._quorum.following_statistics()
 
     def resume_moves(self, moves: Mapping[TopicPartition, DirectoryLogs]) -> None:
         """Begin the moves again that the last stop or a crash has interrupted."""
@@ -414,6 +436,8 @@ class RunningBroker:
         """
         if self._watching is not None:
             self._watching.cancel()
+        if self._monitor is not None:
+            self._monitor.health.waits_for = lambda: "it stops"
         await self._quorum.before_stop()
         # No new requests first: what comes next ends what they would need.
         self._server.close()
@@ -430,7 +454,7 @@ class RunningBroker:
         await self.replicas.new_logs.finish()
         # Coordinators append while they stop, and a move or a job may roll or flush a log: what
         # still writes ends first, and the flushes that it has asked for come last.
-        await self._coordinators.stop()
+        await self.coordinators.stop()
         await self.moves.stop()
         await asyncio.gather(*(schedule.stop() for schedule in self._schedules.values()))
         await self.flushes.finish()
@@ -438,6 +462,8 @@ class RunningBroker:
             await self._runtime.threads.run(self._close_logs)
         finally:
             self._runtime.threads.close()
+            if self._monitor is not None:
+                self._monitor.close()
         logger.info("broker_stopped node=%d", self.config.node_id)
 
     def leave_now(self) -> None:
@@ -463,12 +489,17 @@ class RunningBroker:
         def answers(name: str) -> RequestAnswers:
             # What an answer depends on is bound here, so that no request has to carry it.
             of_listener = replace(services, listener=name)
-            handlers = dispatcher.with_handlers(find_handlers(of_listener))
-            dispatch = self._quorum.wrap(handlers.dispatch, self.quotas)
+            find_handler, repeats = find_handlers(of_listener), find_repeats(of_listener)
+            if self._monitor is not None:
+                times = self._monitor.times
+                find_handler, repeats = times.wrap(find_handler), times.wrap_repeats(repeats)
+            dispatch = self._quorum.wrap(
+                dispatcher.with_handlers(find_handler).dispatch, self.quotas
+            )
             # A repeated request would bypass the wrapper.
             if wrap_dispatch:
                 return RequestAnswers(wrap_dispatch(dispatch))
-            return RequestAnswers(dispatch, find_repeats(of_listener), self.quotas)
+            return RequestAnswers(dispatch, repeats, self.quotas)
 
         def users() -> ScramUsers:
             return self.cluster.metadata.scram
@@ -498,6 +529,18 @@ class RunningBroker:
             clock=self._runtime.clock,
         )
 
+    def _planned(self) -> dict[str, Schedule]:
+        """The periodic jobs of each directory."""
+        found = {
+            directory.path: Schedule(self._housekeeping(directory).jobs(self.config))
+            for directory in self.logs.directories
+        }
+        home = self.logs.metadata_home
+        # A directory for the metadata log alone has files to remove, and none of the other jobs.
+        if home.path not in found:
+            found[home.path] = Schedule([self._housekeeping(home).removal()])
+        return found
+
     def kill(self) -> None:
         """End as a killed process does, in one turn of the loop, whose tasks must end after it.
 
@@ -508,6 +551,8 @@ class RunningBroker:
         """
         # No flush, no mark of a clean shutdown and no answer: the next start has to recover.
         self._server.close()
+        if self._monitor is not None:
+            self._monitor.close()
         if self._watching is not None:
             self._watching.cancel()
         self.replicas.new_logs.abandon()

@@ -26,6 +26,7 @@ from tailrace.broker.listeners import (
     connection_limits,
     listener_sasl,
     listener_tls,
+    parse_address,
     plan_listeners,
 )
 from tailrace.broker.roles import OF_BROKERS, are_roles, quorum_faults, settings_without_effect
@@ -152,6 +153,16 @@ class BrokerConfig:
         text="What acks=all means. `page-cache`: the operating system has the records, as in "
         "Kafka; a killed broker loses nothing, a machine without power may lose the tail. `sync`: "
         "the records are on the device.",
+    )
+    http_listener: tuple[str, int] | None = setting(
+        "tailrace.http.listener",
+        default="",
+        convert=lambda text: parse_address(text) if text else None,
+        is_allowed=lambda text: not text or _is_address(text),
+        rule_text="HOST:PORT, or empty",
+        text="HOST:PORT on which metrics for Prometheus (/metrics) and health (/healthz, /readyz) "
+        "are answered by HTTP, without a login, from the start of the process on; port 0: a free "
+        "one. Empty: nowhere.",
     )
     # Four bytes of Zstandard can stand for 128 KiB, and a client chooses what it sends.
     decompressed_bytes_max: int = setting(
@@ -609,6 +620,14 @@ def parsed_config(texts: Mapping[str, str], more: Iterable[str] = ()) -> BrokerC
         # A setting of all listeners is parsed for each of them.
         raise ConfigError(list(dict.fromkeys(faults)))
     return config
+
+
+def _is_address(text: Value) -> bool:
+    try:
+        parse_address(str(text))
+    except ValueError:
+        return False
+    return True
 
 
 def _listener_hints(given: Iterable[str]) -> dict[str, str]:

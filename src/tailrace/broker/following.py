@@ -619,6 +619,7 @@ class _Fetcher:
         if size:
             followed.refusal_count = 0
             config.totals.fetched_bytes += size
+            partition.traffic.replication_bytes_in += size
             return config.flushes.ask_before_answer(log, is_durable=config.is_durable)
         if records:
             # Batches of a leader epoch that the image here does not have yet; or no whole batch,

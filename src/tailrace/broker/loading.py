@@ -59,6 +59,10 @@ class Loading:
         self._done_bytes = 0
         self._is_given_up = False
 
+    def words(self) -> str:
+        """The progress, as a sentence for people."""
+        return f"it recovers its logs: {self._done_count} of {self._partition_count} are open"
+
     async def open_all(self, cluster: ClusterState, *, node_id: int | None = None) -> None:
         """Open every partition of the image; those that cannot be opened are set offline.
 

@@ -15,6 +15,7 @@ from tailrace.broker.broker import RunningBroker
 from tailrace.broker.changing import usable_changes
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.loading import Loading
+from tailrace.broker.monitoring import open_monitor
 from tailrace.broker.quorum import OwnQuorum
 from tailrace.broker.security import NodeSecurity
 from tailrace.broker.state import StartingState, check_home
@@ -36,6 +37,7 @@ from tailrace.storage.moving import settle_futures
 
 if TYPE_CHECKING:
     from tailrace.broker.controller.node import ControllerNode
+    from tailrace.broker.monitoring.listener import Monitor
 
 logger = logging.getLogger(__name__)
 
@@ -73,17 +75,28 @@ async def start_broker(
         )
     # Process-wide, since codecs are: a batch of 10 KB can hold gigabytes.
     limit_decompression(config.decompressed_bytes_max)
-    security = NodeSecurity(config, runtime)
-    if config.has_controllers:
-        broker = await _start_in_cluster(
-            config,
-            runtime,
-            security,
-            wrap_dispatch=wrap_dispatch,
-            asked_to_stop=asked_to_stop or asyncio.Event(),
-        )
-    else:
-        broker = await _start_alone(config, runtime, security, wrap_dispatch=wrap_dispatch)
+    monitor = open_monitor(config, runtime)
+    try:
+        security = NodeSecurity(config, runtime)
+        if config.has_controllers:
+            broker = await _start_in_cluster(
+                config,
+                runtime,
+                security,
+                monitor=monitor,
+                wrap_dispatch=wrap_dispatch,
+                asked_to_stop=asked_to_stop or asyncio.Event(),
+            )
+        else:
+            broker = await _start_alone(
+                config, runtime, security, monitor=monitor, wrap_dispatch=wrap_dispatch
+            )
+    except BaseException:
+        if monitor is not None:
+            monitor.close()
+        raise
+    if monitor is not None:
+        monitor.started(broker)
     logger.info("broker_started node=%d listen=%s", config.node_id, broker.addresses)
     return broker
 
@@ -93,6 +106,7 @@ async def _start_alone(
     runtime: Runtime,
     security: NodeSecurity,
     *,
+    monitor: "Monitor | None",
     wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
 ) -> RunningBroker:
     """Start a broker that is the only node."""
@@ -117,6 +131,8 @@ async def _start_alone(
         loading = Loading(
             logs, replicas, runtime.threads, thread_count=current.recovery_thread_count
         )
+        if monitor is not None:
+            monitor.health.waits_for = loading.words
         await loading.open_all(controller)
         _check_can_continue(logs)
         await runtime.threads.run(lambda: state.settle(replicas))
@@ -130,6 +146,7 @@ async def _start_alone(
             quorum=OwnQuorum(controller, logs, runtime, changes=changes, replicas=replicas),
             changes=changes,
             replicas=replicas,
+            monitor=monitor,
             wrap_dispatch=wrap_dispatch,
         )
         broker.start(current)
@@ -147,6 +164,7 @@ async def _start_in_cluster(
     runtime: Runtime,
     security: NodeSecurity,
     *,
+    monitor: "Monitor | None",
     wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
     asked_to_stop: asyncio.Event,
 ) -> RunningBroker:
@@ -186,10 +204,13 @@ async def _start_in_cluster(
             quorum=membership,
             changes=TopicChanges(runtime.threads),
             replicas=replicas,
+            monitor=monitor,
             wrap_dispatch=wrap_dispatch,
         )
         # The registration names the ports.
         broker.open()
+        if monitor is not None:
+            monitor.health.waits_for = lambda: "it waits for a controller that registers it"
         await _wait_unless(asked_to_stop, membership.join(broker.endpoints()))
         # Before a log is changed: a crash from here on is no orderly stop.
         take_marks(logs)
@@ -207,6 +228,8 @@ async def _start_in_cluster(
         loading = Loading(
             logs, replicas, runtime.threads, thread_count=current.recovery_thread_count
         )
+        if monitor is not None:
+            monitor.health.waits_for = loading.words
         await loading.open_all(membership.cluster, node_id=config.node_id)
         _check_can_continue(logs)
         broker.start(current)

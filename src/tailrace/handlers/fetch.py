@@ -73,6 +73,7 @@ from tailrace.protocol.messages.fetch import (
 from tailrace.replication.leadership import NotReplicaError
 from tailrace.replication.partition import Partition
 from tailrace.replication.read_replicas import nearest_replica
+from tailrace.replication.traffic import TopicTraffic
 from tailrace.replication.waiting import Signal, Watched
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.runtime.files import without_waiting
@@ -103,6 +104,12 @@ LEADER_SINCE: Final = 16
 
 _ASK_ANOTHER: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 """The errors after which a client asks the leader that the answer names."""
+_USUAL_ERRORS: Final = _ASK_ANOTHER | {
+    ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.OFFSET_OUT_OF_RANGE,
+}  # fmt: skip
+"""Answers that Kafka does not count as failed (`ReplicaManager.readFromLog`)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +122,8 @@ class _RequestedPartition:
     """Bytes of records in its answer."""
     is_noted: bool = False
     """Whether the leader has noted the offset of the follower that asks."""
+    traffic: TopicTraffic | None = None
+    """The counters of its topic; None: it was not found, or has nothing to read."""
 
 
 class _ColdReadError(Exception):
@@ -352,8 +361,7 @@ class _Reading:
             for part in self.answered
             if part.answer is not None and take(part.read, part.answer)
         ]
-        if self._throttled is not None:
-            self._count(self._throttled)
+        self._count(taken)
         return FetchResponse(
             session_id=self._context.end(now_s),
             responses=_topics_of(taken),
@@ -374,8 +382,7 @@ class _Reading:
             if part.answer is not None and self._context.take(part.read, part.answer):
                 taken.append(part)
             await slices.turn()
-        if self._throttled is not None:
-            self._count(self._throttled)
+        self._count(taken)
         if len(taken) > PARTS_INLINE_MAX:
             await slices.rest()  # Making and encoding the response takes another slice.
         return FetchResponse(
@@ -486,6 +493,7 @@ class _Reading:
         partition = None
         try:
             partition = self._services.replicas.find_replica(name)
+            part.traffic = partition.traffic
             # A partition that the request names twice is answered once.
             if self._parts.setdefault(partition.appended, part) is not part:
                 return
@@ -619,10 +627,24 @@ class _Reading:
         self._throttled[part] = is_held and bool(found.records)
         return found._replace(records=None) if is_held else found
 
-    def _count(self, throttled: Iterable[_RequestedPartition]) -> None:
-        # Only now, as in Kafka: one answer may be as large as the request allows, and the next ones
-        # wait for it. Kafka counts the few bytes around the records too.
-        self._services.leader_quota.record(sum(each.size for each in throttled))
+    def _count(self, taken: Iterable[_RequestedPartition]) -> None:
+        """Count the bytes of an answer, which is made now."""
+        is_follower = self.follower_id is not None
+        for part in taken:
+            traffic = part.traffic
+            if traffic is None:
+                continue
+            traffic.fetch_requests += 1
+            if is_follower:
+                traffic.replication_bytes_out += part.size
+            else:
+                traffic.bytes_out += part.size
+            if part.answer is not None and part.answer.error_code not in _USUAL_ERRORS:
+                traffic.failed_fetch_requests += 1
+        if self._throttled is not None:
+            # Only now, as in Kafka: one answer may be as large as the request allows, and the next
+            # ones wait for it. Kafka counts the few bytes around the records too.
+            self._services.leader_quota.record(sum(each.size for each in self._throttled))
 
     def _nearest(self, partition: Partition, offset: Offset) -> int | None:
         """The follower in the consumer's rack that it should ask instead; None: this broker."""

@@ -23,6 +23,11 @@ class GuardedRepeats:
         self._version = authorizer.version
         self._known = open_repeats()
 
+    @property
+    def taken(self) -> int:
+        """See `Repeats`."""
+        return self._known.taken
+
     def learn(
         self, header: RequestHeader, request: Message, *, answer: Answer, frame: memoryview
     ) -> None:

@@ -468,6 +468,7 @@ def _append(
     records = memoryview(data.records or b"")
     refusal = _refusal_of_batch(records, header.api_version)
     if refusal is not None:
+        _count(services, topic.name, is_failed=True)
         return _PartitionResult(_refused(data.index, refusal))
     try:
         partition = services.replicas.find(TopicPartition(topic.name, data.index))
@@ -493,6 +494,7 @@ async def _append_long(
     records = memoryview(data.records or b"")
     refusal = _refusal_of_batch(records, header.api_version)
     if refusal is not None:
+        _count(services, topic.name, is_failed=True)
         return _PartitionResult(_refused(data.index, refusal))
     name, clock = TopicPartition(topic.name, data.index), services.clock
     try:
@@ -540,11 +542,22 @@ def _failed(
     refusal = Refusal(error_code(error), str(error), record_errors)
     partition = services.replicas.get(name)
     log_start = -1
+    is_unusual = refusal.code not in _WITHOUT_LOG_START
+    # As in Kafka these alone are failed requests; the others are part of a day.
+    _count(services, name.topic, is_failed=is_unusual)
     # A producer whose sequence is refused can tell by it whether retention has taken the records
     # that it has sent before.
-    if partition is not None and refusal.code not in _WITHOUT_LOG_START:
+    if partition is not None and is_unusual:
         log_start = partition.log.start_offset
     return _PartitionResult(_refused(name.partition, refusal, log_start=log_start))
+
+
+def _count(services: Services, topic: str, *, is_failed: bool) -> None:
+    """Count a batch that was not appended."""
+    traffic = services.replicas.traffic.find(topic)
+    if traffic is not None:
+        traffic.produce_requests += 1
+        traffic.failed_produce_requests += is_failed
 
 
 def _appended(

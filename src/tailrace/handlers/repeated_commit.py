@@ -76,6 +76,9 @@ class _Known(NamedTuple):
 class RepeatedCommit:
     """The OffsetCommit request that a connection repeats."""
 
+    taken = 1
+    """See `Repeats`."""
+
     def __init__(self, services: Services) -> None:
         self._services = services
         self._last: tuple[object, ...] = ()

@@ -46,6 +46,7 @@ from tailrace.protocol.frames import (
 )
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 from tailrace.protocol.primitives import write_uvarint
+from tailrace.replication.partition import Partition
 from tailrace.runtime.files import without_waiting
 from tailrace.security.quotas import QuotaKind
 from tailrace.storage.positions import ReadLimit
@@ -99,6 +100,9 @@ class _Known(NamedTuple):
 
 class RepeatedFetch:
     """The Fetch request that a connection repeats."""
+
+    taken = 1
+    """See `Repeats`."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -155,13 +159,17 @@ class RepeatedFetch:
             )
             if session is None:
                 return None
-        found = self._found_or_none(known, offset)
-        if found is None or found.records is None:
+        read = self._read_or_none(known, offset)
+        if read is None:
+            return None
+        partition, found = read
+        records = found.records
+        if records is None:
             return None
         quotas = self._services.quotas
         quota = quotas.find(QuotaKind.FETCH, known.user, known.client_id)
         if quota is not None:
-            size, now_ms = len(found.records) + PARTITION_BYTES, quotas.now_ms
+            size, now_ms = len(records) + PARTITION_BYTES, quotas.now_ms
             # An answer with a throttle time has no records: the general path makes it.
             if not quota.has_room(size, now_ms):
                 return None
@@ -174,10 +182,13 @@ class RepeatedFetch:
                 log_start_offset=found.log_start_offset,
                 now_s=asyncio.get_running_loop().time(),
             )
-        head = _head(known, found, correlation_id=correlation_id, size=len(found.records))
-        return start + known.layout.size, [head, found.records, known.tail]
+        traffic = partition.traffic
+        traffic.fetch_requests += 1
+        traffic.bytes_out += len(records)
+        head = _head(known, found, correlation_id=correlation_id, size=len(records))
+        return start + known.layout.size, [head, records, known.tail]
 
-    def _found_or_none(self, known: _Known, offset: int) -> ReadSlice | None:
+    def _read_or_none(self, known: _Known, offset: int) -> tuple[Partition, ReadSlice] | None:
         """Records from an offset on, if they can be sent at once and there is no other news."""
         services, request, wanted = self._services, known.request, known.wanted
         topic = services.find_topic(known.key.topic, known.key.topic_id)
@@ -210,7 +221,7 @@ class RepeatedFetch:
             return None
         # Fewer than `fetch.min.bytes` have to wait for more, which only the general path can.
         is_enough = len(found.records) >= min(request.min_bytes, bytes_limit)
-        return found if is_enough or request.max_wait_ms <= 0 else None
+        return (partition, found) if is_enough or request.max_wait_ms <= 0 else None
 
 
 def _head(known: _Known, found: ReadSlice, *, correlation_id: int, size: int) -> bytearray:

@@ -138,6 +138,8 @@ class RepeatedProduce:
         self._services = services
         self._buffers = buffers
         self._repeats: dict[_Known, _Repeat] = {}
+        self.taken = 0
+        """See `Repeats`."""
         self._last: _Known | None = None
         """The last request that was looked at."""
         self._image: ClusterImage | None = None
@@ -269,6 +271,8 @@ class RepeatedProduce:
         # path can begin with the same bytes.
         if not partition.append_checked(batches, now_ms=now_ms):
             return None
+        self.taken = count
+        partition.traffic.produce_requests += count
         if quota is not None:
             quota.record(position - start - count * SIZE_BYTES, quota_ms)
         # A copy, since the buffers belong to all connections.

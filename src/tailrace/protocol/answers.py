@@ -119,6 +119,11 @@ RepeatedAnswers = bytes | list[Records] | Deferred[list[Records]]
 class Repeats(Protocol):
     """The requests of one connection that can be answered again without being decoded."""
 
+    @property
+    def taken(self) -> int:
+        """Number of requests that the last `take` has answered."""
+        ...
+
     def learn(
         self, header: RequestHeader, request: Message, *, answer: Answer, frame: memoryview
     ) -> None:

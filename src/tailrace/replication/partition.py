@@ -36,6 +36,7 @@ from tailrace.replication.leadership import (
     NotReplicaError,
     Rejection,
 )
+from tailrace.replication.traffic import TopicTraffic
 from tailrace.replication.waiting import OffsetWaits, Watched
 from tailrace.runtime.clock import Clock, elapsed_ms
 from tailrace.runtime.files import CutMeanwhileError
@@ -121,13 +122,17 @@ class Partition:
         on_failure: Callable[[OSError], None],
         on_room: Callable[[], None] = lambda: None,
         cluster: ClusterView | None = None,
+        traffic: TopicTraffic | None = None,
         propose: "Callable[[Partition, IsrChange], None]" = lambda _, __: None,
     ) -> None:
         """`cluster` is None where this broker is all of it, and leads every partition.
 
+        `traffic` counts what comes and goes, with the other partitions of its topic.
+
         `propose` asks the controller for a change of the ISR.
         """
         self.log = log
+        self.traffic = TopicTraffic() if traffic is None else traffic
         # At least that of its last batch, until the cluster's state is read.
         self.leader_epoch = LeaderEpoch(max(log.epochs.latest, 0))
         self.partition_epoch = -1
@@ -349,9 +354,12 @@ class Partition:
     ) -> None:
         """The controller has made the change; the other arguments are those of its answer."""
         leadership = self.leadership
+        before = frozenset() if leadership is None else leadership.isr
         if leadership is not None and leadership.confirm(
             change, isr, leader_epoch=leader_epoch, partition_epoch=partition_epoch
         ):
+            self.traffic.isr_shrinks += bool(before - leadership.isr)
+            self.traffic.isr_expands += bool(leadership.isr - before)
             self.partition_epoch = leadership.partition_epoch
             logger.info(
                 "isr_changed partition=%s isr=%s partition_epoch=%d",
@@ -492,6 +500,7 @@ class Partition:
                 guard=guard,
                 raises_epoch=raises_epoch,
             ),
+            size=len(records),
         )
 
     def append_planned(
@@ -502,6 +511,7 @@ class Partition:
             lambda: self.log.append_planned(
                 planned, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=guard
             ),
+            size=planned.batch.size,
         )
 
     def append_built(
@@ -522,6 +532,7 @@ class Partition:
                 guard=guard,
                 raises_epoch=raises_epoch,
             ),
+            size=len(built),
         )
 
     def append_checked(self, batches: CheckedBatches, *, now_ms: int) -> bool:
@@ -529,26 +540,37 @@ class Partition:
 
         False if nothing was appended: `append` handles what is in the way.
         """
+        before = self.log.end_offset
         # Errors are not settled here: the general path meets them again, and answers them.
         try:
             is_done = append_checked(self.log, batches, now_ms=now_ms)
         except (TailraceError, OSError):
             return False
         if is_done:
+            self._count(before, len(batches.data))
             self._note_appended()
         return is_done
 
-    def _append(self, append: Callable[[], LogAppendInfo]) -> LogAppendInfo:
+    def _append(self, append: Callable[[], LogAppendInfo], *, size: int) -> LogAppendInfo:
         # Asked again here, where the append is: who led when a request came may follow by now.
         if not self.is_leader:
             raise self._not_leader()
+        before = self.log.end_offset
         try:
             appended = append()
         except OSError as error:
             self.failed(error)
             raise
+        self._count(before, size)
         self._note_appended()
         return appended
+
+    def _count(self, end_before: Offset, size: int) -> None:
+        """Count an append of `size` bytes; a batch that the log had already is none."""
+        count = self.log.end_offset - end_before
+        if count:
+            self.traffic.messages_in += count
+            self.traffic.bytes_in += size
 
     def _note_appended(self) -> None:
         self._note_room()

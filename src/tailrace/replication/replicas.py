@@ -19,6 +19,7 @@ from tailrace.replication.partition import (
     Partition,
     UnknownPartitionError,
 )
+from tailrace.replication.traffic import Traffic
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.threads import Threads
@@ -70,6 +71,8 @@ class Replicas:
         cluster: ClusterView | None = None,
     ) -> None:
         """`cluster` is None where this broker is all of it."""
+        self.traffic = Traffic()
+        """Counts what the partitions take and give out."""
         self._logs = logs
         self._cluster = cluster
         self._assigned: dict[TopicPartition, PartitionRecord] = {}
@@ -181,11 +184,14 @@ class Replicas:
             self._offline.pop(name, None)  # No directory took the log before.
         log.on_rolled = self._note_rolled
         log.producers.verifications.is_required = self._verifies_transactions
+        before = self._partitions.get(name)
+        traffic = self.traffic.join(name.topic) if before is None else before.traffic
         partition = self._partitions[name] = Partition(
             log,
             on_failure=lambda error: self._logs.refused(home, error),
             on_room=lambda: self._logs.took_append(home),
             cluster=self._cluster,
+            traffic=traffic,
             propose=self._propose,
         )
         partition.on_free = self._release
@@ -373,6 +379,7 @@ class Replicas:
         self._assigned.pop(name, None)
         partition = self._partitions.pop(name, None)
         if partition is not None:
+            self.traffic.leave(name.topic)
             partition.leave_directory()
         rest = self._logs.take_out(name, unique_id)
         if partition is not None:

@@ -24,9 +24,9 @@ counted where there is no quota.
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from tailrace.config.settings import INT32_MAX, setting, settings_of
 from tailrace.protocol.apis import BETWEEN_NODES, ApiKey
@@ -34,6 +34,7 @@ from tailrace.protocol.fields import Message
 from tailrace.protocol.frames import RequestHeader
 from tailrace.runtime.clock import Clock, elapsed_ms
 from tailrace.runtime.rates import Rate, TokenBucket, Windows
+from tailrace.runtime.timed import Timed
 from tailrace.values import dataclass, replace
 
 M = TypeVar("M", bound=Message)
@@ -184,6 +185,9 @@ class _Counters:
 
     def __len__(self) -> int:
         return len(self._by_entity)
+
+    def __iter__(self) -> Iterator[tuple[tuple[str, str], QuotaCounter]]:
+        return iter(tuple(self._by_entity.items()))
 
     def replace_limits(self, limits: dict[_Entity, float]) -> None:
         """Use other limits for what is counted already, too."""
@@ -366,6 +370,15 @@ class ClientQuotas:
             counter_count=sum(map(len, self._counters.values())),
         )
 
+    def rates(self, kind: str) -> Iterator[tuple[tuple[str, str], float, int]]:
+        """User and client id of those that are counted, their rate in a second, and throttle time.
+
+        The latter is that of an answer that would be made now, in milliseconds.
+        """
+        now_ms = self.now_ms
+        for entity, counter in self._counters[kind]:
+            yield entity, counter.rate.per_second(now_ms), counter.throttle_ms(now_ms)
+
     def _take_over(self, quotas: Quotas) -> None:
         limits: dict[str, dict[_Entity, float]] = {kind: {} for kind in _KINDS}
         for entity, values in quotas.items():
@@ -427,7 +440,7 @@ class Charge:
     def timed(self, awaitable: Awaitable[T]) -> Awaitable[T]:
         """The same, with the time of its steps counted and not that of its waits."""
         self.pause()
-        return awaitable if self._of_time is None else _Timed(awaitable, self)
+        return awaitable if self._of_time is None else Timed(awaitable, self)
 
     def settle(self, *, size: int | None = None, is_answered: bool = True) -> int:
         """Count the request, and return the time for which the client is throttled; 0: it is not.
@@ -466,41 +479,6 @@ class Charge:
 def percent(seconds: float) -> float:
     """The time of a request, as a rate of them in a second is a share of one core."""
     return seconds * 100
-
-
-class _Timed(Generic[T]):
-    """An awaitable that counts the time of its steps, and not of what it waits for."""
-
-    def __init__(self, awaitable: Awaitable[T], charge: Charge) -> None:
-        self._awaitable = awaitable
-        self._charge = charge
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        steps = self._awaitable.__await__()
-        step: Callable[[], Any] = steps.__next__
-        while True:
-            self._charge.resume()
-            try:
-                waits_for = step()
-            except StopIteration as result:
-                found: T = result.value
-                return found
-            finally:
-                self._charge.pause()
-            try:
-                value = yield waits_for
-            except BaseException as error:  # noqa: BLE001 - it is that of the steps to handle
-                step = _thrower(steps, error)
-            else:
-                step = _sender(steps, value)
-
-
-def _sender(steps: Generator[Any, Any, Any], value: object) -> Callable[[], Any]:
-    return lambda: steps.send(value)
-
-
-def _thrower(steps: Generator[Any, Any, Any], error: BaseException) -> Callable[[], Any]:
-    return lambda: steps.throw(error)
 
 
 class Mutations:

@@ -78,6 +78,8 @@ class ServerStatistics:
     """Open connections."""
     connections: Mapping[str, int]
     """Open connections by the name of their listener; read only."""
+    accepted: Mapping[str, int]
+    """Connections that were accepted since the start, likewise."""
     buffered_bytes: int
     """Memory for requests that are not completely received."""
     claimed_bytes: int
@@ -133,6 +135,8 @@ class Server:
         self._lost: list[Connection] = []
         """Connections whose clients have closed; to be closed here."""
         self._lines = LimitedLines()
+        self._accepted_counts: Counter[str] = Counter()
+        """Connections since the start, by listener."""
         self._listeners: dict[str, Listener] = {}
         """The open ports by name; empty before `open` and `start`."""
         self._sweeping: asyncio.Handle | None = None
@@ -218,6 +222,7 @@ class Server:
             connections=MappingProxyType(
                 {name: self._quotas.by_listener.get(name, 0) for name in self._ports}
             ),
+            accepted=MappingProxyType({name: self._accepted_counts[name] for name in self._ports}),
             buffered_bytes=sum(connection.requests.held_bytes for connection in self._connections),
             claimed_bytes=self._memory.held_bytes,
         )
@@ -405,6 +410,7 @@ class Server:
             is_identified=tls is None and login is None,
         )
         self._connections[connection] = port.name
+        self._accepted_counts[port.name] += 1
         if self._quotas.is_full(port.name):
             self._lines.log(
                 logger, logging.WARNING,

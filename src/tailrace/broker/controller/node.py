@@ -82,6 +82,7 @@ from tailrace.security.quotas import STRICT_SINCE, ClientQuotas
 from tailrace.server.dispatch import Dispatcher, RequestAnswers, UnservedRequestError
 from tailrace.server.listener import Port, Server, ServerStatistics
 from tailrace.server.quotas import ConnectionRates
+from tailrace.server.request_times import RequestTimes
 from tailrace.storage.directories import LogDirectory
 from tailrace.storage.folder import Removals
 from tailrace.values import dataclass
@@ -157,8 +158,12 @@ class ControllerNode:
         *,
         directory: LogDirectory,
         removals: Removals,
+        times: RequestTimes | None = None,
     ) -> None:
-        """`directory` is that of the metadata log, which the caller has locked."""
+        """`directory` is that of the metadata log, which the caller has locked.
+
+        `times` counts the requests.
+        """
         assert config.controller_listener is not None, "the node has the role of a controller"
         self.cluster_id = directory.identity.cluster_id
         self.failed = asyncio.Event()
@@ -197,7 +202,10 @@ class ControllerNode:
             # outlast it.
             wait_ms_max=config.idle_ms_max // 2,
         )
-        dispatcher = Dispatcher(self._handlers().__getitem__, runtime.threads, apis=SERVED)
+        find_handler = self._handlers().__getitem__
+        if times is not None:
+            find_handler = times.wrap(find_handler)
+        dispatcher = Dispatcher(find_handler, runtime.threads, apis=SERVED)
         self._forwarded = dispatcher.dispatch
         self._server = Server(
             runtime.network,

@@ -2,13 +2,18 @@
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.controller.node import ControllerNode, ControllerStatistics
+from tailrace.broker.monitoring import open_monitor
 from tailrace.broker.security import NodeSecurity
 from tailrace.runtime.system import Runtime
 from tailrace.storage.directories import LogDirectory, open_log_directories
 from tailrace.storage.folder import Removals
+
+if TYPE_CHECKING:
+    from tailrace.broker.monitoring.listener import Monitor
 
 logger = logging.getLogger(__name__)
 
@@ -16,8 +21,17 @@ logger = logging.getLogger(__name__)
 class RunningController:
     """A controller on one event loop, which accepts requests; see `start_controller`."""
 
-    def __init__(self, node: ControllerNode, directory: LogDirectory, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        node: ControllerNode,
+        directory: LogDirectory,
+        runtime: Runtime,
+        *,
+        monitor: "Monitor | None" = None,
+    ) -> None:
+        """`monitor` is closed with the controller."""
         self.node = node
+        self._monitor = monitor
         self._directory = directory
         self._runtime = runtime
 
@@ -69,6 +83,8 @@ class RunningController:
         Raises:
             OSError: the device failed; all that was acknowledged is on it already.
         """
+        if self._monitor is not None:
+            self._monitor.health.waits_for = lambda: "it stops"
         try:
             await self.node.stop()
             if self.end_reason is None:
@@ -76,12 +92,16 @@ class RunningController:
         finally:
             self._directory.close()
             self._runtime.threads.close()
+            if self._monitor is not None:
+                self._monitor.close()
 
     def kill(self) -> None:
         """End as a killed process does, in one turn of the loop; the next start recovers."""
         self.node.kill()
         self._runtime.threads.close()
         self._directory.close()
+        if self._monitor is not None:
+            self._monitor.close()
 
     def leave_now(self) -> None:
         """Wait for nobody; a controller does not."""
@@ -102,24 +122,37 @@ async def start_controller(config: BrokerConfig, runtime: Runtime) -> RunningCon
             "settings_ignored names=%s reason=a controller does not do what they ask for",
             ",".join(config.ignored),
         )
-    security = NodeSecurity(config, runtime)
-    # Only that of the metadata log: a controller has no other logs (Kafka's takes all of them).
-    opened = open_log_directories(
-        runtime.files,
-        (config.metadata_directory,),
-        node_id=config.node_id,
-        chance=runtime.chance,
-    )
-    [directory] = opened.usable
-    node = ControllerNode(
-        config, runtime, security, directory=directory, removals=Removals(runtime.files)
-    )
+    monitor = open_monitor(config, runtime)
     try:
-        node.open()
-        directory.take_mark()
-        await node.start()
+        security = NodeSecurity(config, runtime)
+        # Only that of the metadata log: a controller has no other logs (Kafka's takes all of them).
+        opened = open_log_directories(
+            runtime.files,
+            (config.metadata_directory,),
+            node_id=config.node_id,
+            chance=runtime.chance,
+        )
+        [directory] = opened.usable
+        node = ControllerNode(
+            config,
+            runtime,
+            security,
+            directory=directory,
+            removals=Removals(runtime.files),
+            times=None if monitor is None else monitor.times,
+        )
+        try:
+            node.open()
+            directory.take_mark()
+            await node.start()
+        except BaseException:
+            node.kill()
+            directory.close()
+            raise
     except BaseException:
-        node.kill()
-        directory.close()
+        if monitor is not None:
+            monitor.close()
         raise
-    return RunningController(node, directory, runtime)
+    if monitor is not None:
+        monitor.controls(node)
+    return RunningController(node, directory, runtime, monitor=monitor)

@@ -1,0 +1,32 @@
+"""Metrics and health of a node, on an HTTP listener of its own.
+
+families    the metrics: their names, and what they say
+values      their values now, in slices on the event loop
+health      whether the node lives, and whether it is ready, with the reasons
+listener    answers /metrics, /healthz and /readyz, on threads of its own
+"""
+
+from typing import TYPE_CHECKING
+
+from tailrace.broker.config import BrokerConfig
+from tailrace.runtime.system import Runtime
+
+if TYPE_CHECKING:
+    from tailrace.broker.monitoring.listener import Monitor
+
+
+def open_monitor(config: BrokerConfig, runtime: Runtime) -> "Monitor | None":
+    """The listener for metrics and health, which answers from now on; None: nobody has asked.
+
+    Raises:
+        ListenError: its address cannot be used.
+        MissingExtraError: prometheus-client is not installed.
+    """
+    if config.http_listener is None:
+        return None
+    # Imported here: most brokers have none.
+    from tailrace.broker.monitoring.listener import Monitor
+
+    monitor = Monitor(runtime.clock, node_id=config.node_id)
+    monitor.open(config.http_listener)
+    return monitor
