@@ -29,10 +29,12 @@ from tailrace.protocol.messages.incremental_alter_configs import (
 
 _TOOLS = "org.apache.kafka.tools"
 OURS_ALONE = frozenset({
-    "group.consumer.regex.refresh.interval.ms", "log.initial.task.delay.ms",
-    "min.incremental.fetch.session.eviction.ms", "producer.id.expiration.check.interval.ms",
-    "replica.alter.log.dirs.io.max.bytes.per.second", "tailrace.decompressed.batch.bytes.max",
-    "tailrace.durability", "unclean.leader.election.interval.ms",
+    "allow.everyone.if.no.acl.found", "group.consumer.regex.refresh.interval.ms",
+    "log.initial.task.delay.ms", "min.incremental.fetch.session.eviction.ms",
+    "producer.id.expiration.check.interval.ms",
+    "replica.alter.log.dirs.io.max.bytes.per.second", "ssl.key.location", "super.users",
+    "tailrace.decompressed.batch.bytes.max", "tailrace.durability", "tailrace.http.listener",
+    "unclean.leader.election.interval.ms",
 })  # fmt: skip
 """Settings that Kafka has under no name, or does not show."""
 OTHER_DEFAULTS = frozenset({

@@ -74,6 +74,7 @@ _OTHER_TYPES: Final = {
     "min.insync.replicas": "int",
     "offsets.topic.replication.factor": "short",
     "producer.id.expiration.ms": "int",
+    "sasl.server.callback.handler.class": "class",
     "transaction.state.log.replication.factor": "short",
 }
 """Settings whose type in Kafka does not follow from what they may be here."""
@@ -82,7 +83,12 @@ _UNSET: Final = frozenset({
     "advertised.listeners", "broker.rack", "controller.listener.names",
     "inter.broker.listener.name", "log.dir", "log.dirs", "log.flush.interval.ms",
     "log.retention.minutes", "log.retention.ms", "log.roll.jitter.ms", "log.roll.ms",
-    "metadata.log.dir", "replica.selector.class", "ssl.key.location", "ssl.key.password",
+    "metadata.log.dir", "replica.selector.class", "sasl.kerberos.service.name",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.expected.issuer", "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.scope", "sasl.oauthbearer.token.endpoint.url",
+    "sasl.server.callback.handler.class", "ssl.key.location", "ssl.key.password",
     "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location",
     "ssl.keystore.password", "ssl.truststore.certificates", "ssl.truststore.location",
     "ssl.truststore.password",
