@@ -177,6 +177,7 @@ class _Remembered:
     """Stands for what answers repeated requests, once it has learned one."""
 
     made = 0
+    taken = 1
 
     def __init__(self) -> None:
         _Remembered.made += 1

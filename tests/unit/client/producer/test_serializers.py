@@ -3,20 +3,24 @@
 import json
 import math
 import struct
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
 from tailrace.client.producer.errors import SerializationError
 from tailrace.client.producer.plugins import (
-    Serializer,
+    Serialized,
     serialize,
     serialize_double,
     serialize_json,
     serialize_long,
     serialize_uuid,
 )
+
+Function = Callable[[Any], Serialized]
+"""A serializer that needs no topic."""
 
 
 @pytest.mark.parametrize(
@@ -78,7 +82,7 @@ def test_what_a_serializer_raises_is_the_cause() -> None:
 def test_a_serializer_must_give_something_that_can_be_sent() -> None:
     """The error names the type that the serializer returned, not its argument's."""
     with pytest.raises(SerializationError, match="value_serializer returned a dict"):
-        serialize("{}", cast("Serializer", json.loads), setting="value_serializer")
+        serialize("{}", cast("Function", json.loads), setting="value_serializer")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +99,7 @@ def test_a_serializer_must_give_something_that_can_be_sent() -> None:
     ],
 )
 def test_ready_serializers_write_kafkas_bytes(
-    serializer: Serializer, value: object, expected: bytes
+    serializer: Function, value: object, expected: bytes
 ) -> None:
     """The bytes are those that Kafka's serializer of the type writes; JSON has no spaces."""
     assert serialize(value, serializer, setting="value_serializer") == expected
@@ -106,7 +110,7 @@ def test_ready_serializers_write_kafkas_bytes(
     [(serialize_json, math.nan, ValueError), (serialize_long, 2**63, struct.error)],
 )
 def test_values_without_a_form_are_refused(
-    serializer: Serializer, value: object, cause: type[Exception]
+    serializer: Function, value: object, cause: type[Exception]
 ) -> None:
     """NaN is not JSON, and a number beyond 64 bits is not a long."""
     with pytest.raises(SerializationError) as caught:

@@ -1,6 +1,6 @@
 """A `TransactionManager` whose coordinator is played by the test: batches, and answers by code."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from random import Random
 
 from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
@@ -50,6 +50,10 @@ class NobodyWaits:
     def awaiting(self, outcome: DeliveryOutcome) -> Generator[object, None, None]:
         """Not asked for here."""
         raise NotImplementedError(outcome)
+
+    def batched(self, receipt: object) -> Coroutine[object, object, object]:
+        """Not asked for here."""
+        raise NotImplementedError(receipt)
 
     def forked(self) -> None:
         """Not asked for here."""
