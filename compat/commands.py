@@ -61,6 +61,8 @@ _VARYING: _Varying = (
     (r"(?<![=\d.])\d+\.\d+", "NUMBER"),
     (r"\d+(?= ms)", "NUMBER"),
     (r"(?<=Exception: ).*|(?<=topic command : ).*", "WORDS"),
+    # A set of the tool itself, whose order is another in each process.
+    (r"(?<=only supports operations )\[.*\]", "OPERATIONS"),
     # Since Kafka has eligible leader replicas it sets this for the whole cluster.
     (r"min\.insync\.replicas=1,?", ""),
 )
