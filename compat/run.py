@@ -388,8 +388,9 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except (FatalError, KafkaException, OSError) as error:
-        # With its place: the sentence does not say which of many brokers it is about.
-        traceback.print_exc()
+        if not isinstance(error, FatalError):
+            # With its place: the sentence does not say which of many brokers it is about.
+            traceback.print_exc()
         print(f"compat: {error}", file=sys.stderr)
         sys.exit(2)
     if report.failed:

@@ -56,7 +56,7 @@ def write_jar(environment: Environment, *, sha1: str) -> Path:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Environment:
-    """A machine with Java, Go and Node; no Maven, an empty cache."""
+    """A machine with Java, Go, Node and Rust; no Maven, an empty cache."""
     found = {
         "JAVA_HOME": str(tmp_path / "java"),
         "PATH": str(tmp_path / "bin"),
@@ -67,7 +67,12 @@ def environment(tmp_path: Path) -> Environment:
     setpriv = shutil.which("setpriv")
     assert setpriv is not None
     (tmp_path / "bin" / "setpriv").symlink_to(setpriv)
+    write_program(tmp_path / "java" / "bin" / "javac", ":")
     write_program(tmp_path / "bin" / "go", ": > built")
+    built = '"$4/debug"'
+    write_program(
+        tmp_path / "bin" / "cargo", f"/bin/mkdir -p {built} && : > {built}/krafka-at-work"
+    )
     write_program(tmp_path / "bin" / "node", "exit 1")
     kafkajs = "node_modules/kafkajs"
     write_program(
