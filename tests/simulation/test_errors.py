@@ -662,7 +662,7 @@ def test_a_broker_that_cannot_be_reached_is_said_to_be_that() -> None:
             await producer.flush()
             text = str(receipt.exception())
             assert "no broker leads it" not in text
-            assert "no broker can be reached: node" in text
+            assert "no broker can be reached: bootstrap server (node:20001)" in text
             assert "no connection" in text
 
     play(main)

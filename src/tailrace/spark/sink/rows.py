@@ -54,9 +54,13 @@ REASONS_SHOWN: Final = 5
 class RowsNotWrittenError(FatalError):
     """Rows of a task that were not written; a retry of the task writes all of its rows again."""
 
-    def __init__(self, errors: "Mapping[int, RowError]", *, sent_count: int) -> None:
+    def __init__(
+        self, errors: "Mapping[int, RowError]", *, failed_count: int, sent_count: int
+    ) -> None:
         self.errors = errors
-        """Why, by the row's number in its task, from 0."""
+        """Why, by the row's number in its task, from 0; of the first ones where there are many."""
+        self.failed_count = failed_count
+        """Rows that were not written."""
         self.sent_count = sent_count
         """Rows that were sent by then, with those at fault."""
         rows_of: dict[RowError, list[int]] = {}
@@ -68,8 +72,10 @@ class RowsNotWrittenError(FatalError):
         ]
         if len(rows_of) > len(lines):
             lines.append(f"and for {len(rows_of) - len(lines)} more reasons")
+        if failed_count > len(errors):
+            lines.append(f"these are the reasons of the first {len(errors)}")
         super().__init__(
-            f"{len(errors)} of {sent_count} rows were not written; a retry of the task writes the "
+            f"{failed_count} of {sent_count} rows were not written; a retry of the task writes the "
             "others again:\n  " + "\n  ".join(lines)
         )
 
@@ -197,16 +203,18 @@ def _send_window(
 ) -> None:
     """Send the rows of a window, and wait until they are acknowledged."""
     errors: dict[int, RowError] = {}
+    failed_count = 0
     for name, rows, numbers in _by_topic(window, topic, first_row=counts.row_count):
         summary = producer.send_many(name, rows)
         for partition, (_, last) in summary.offsets.items():
             counts.last_offsets[TopicPartition(name, partition)] = last
+        failed_count += summary.error_count
         for index, error in summary.errors.items():
             reason = str(error).removeprefix(f"row {index}: ")
             errors[int(numbers[index])] = RowError(name, reason)
     counts.take(window)
     if errors:
-        raise RowsNotWrittenError(errors, sent_count=counts.row_count)
+        raise RowsNotWrittenError(errors, failed_count=failed_count, sent_count=counts.row_count)
 
 
 def _digested(windows: Iterable[pa.Table], digest: Digest) -> Iterator[pa.Table]:
