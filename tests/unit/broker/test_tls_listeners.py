@@ -43,7 +43,7 @@ from tests.unit.broker.brokers import (
     running,
 )
 from tests.unit.broker.tls_peers import channel_of, client_context, encrypted, showing
-from tests.unit.security.parties import DAY, NOW, Party, authority, name_of, party
+from tests.unit.security.parties import DAY, NOW, Party, authority, name_of, party, renewed
 
 BROKER = {
     "listeners": "SSL://memory:0",
@@ -405,13 +405,13 @@ def test_a_changed_file_is_used_for_new_connections(
             said = [each for each in caplog.messages if "certificate_not_renewed" in each]
             assert len(said) == 1
             assert "ssl.keystore.location" in said[0]
-            write(Party(name_of("broker"), signed_by=authority()))
+            write(renewed("broker"))
             await outside.pass_time(11)
             assert shown(await encrypted(outside, broker.endpoint[1])) != shown(first)
             await metadata(first)
             # Of another subject: clients could take it for another broker.
             before = shown(await encrypted(outside, broker.endpoint[1]))
-            write(Party(name_of("other"), signed_by=authority()))
+            write(renewed("other"))
             await outside.pass_time(11)
             assert shown(await encrypted(outside, broker.endpoint[1])) == before
 
@@ -451,12 +451,12 @@ def test_a_listener_takes_another_keystore_while_the_broker_runs(
         name = "listener.name.ssl.ssl.keystore.location"
         async with running(outside, files) as broker:
             peer = await encrypted(outside, broker.endpoint[1])
-            renewed = stored(Party(name_of("broker"), signed_by=authority()))
-            answer = await alter(peer, "ssl.keystore.location", renewed)
+            another = stored(renewed("broker"))
+            answer = await alter(peer, "ssl.keystore.location", another)
             assert answer.error_code == ErrorCode.INVALID_REQUEST
             for wrong, said in (
                 (Party(name_of("broker"), signed_by=authority(), hosts=("x",)), "names of hosts"),
-                (Party(name_of("other"), signed_by=authority()), "the subject of the new"),
+                (renewed("other"), "the subject of the new"),
             ):
                 answer = await alter(peer, name, stored(wrong))
                 assert answer.error_code == ErrorCode.INVALID_REQUEST
@@ -464,7 +464,7 @@ def test_a_listener_takes_another_keystore_while_the_broker_runs(
             answer = await alter(peer, name, str(tmp_path / "missing"))
             assert answer.error_code == ErrorCode.INVALID_REQUEST
             assert shown(await encrypted(outside, broker.endpoint[1])) == shown(peer)
-            answer = await alter(peer, name, renewed)
+            answer = await alter(peer, name, another)
             assert answer.error_code == ErrorCode.NONE, answer.error_message
             assert shown(await encrypted(outside, broker.endpoint[1])) != shown(peer)
 

@@ -5,7 +5,7 @@ from functools import cache
 
 from tailrace.testing.certificates import Party, name_of
 
-__all__ = ["DAY", "NOW", "Party", "authority", "name_of", "party"]
+__all__ = ["DAY", "NOW", "Party", "authority", "name_of", "party", "renewed"]
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -21,4 +21,9 @@ def authority(name: str = "Authority") -> Party:
 @cache
 def party(name: str, *units: str) -> Party:
     """One that the authority has signed."""
+    return renewed(name, *units)
+
+
+def renewed(name: str, *units: str) -> Party:
+    """Another one at each call, for the same hosts."""
     return Party(name_of(name, *units), signed_by=authority(), hosts=HOSTS)
