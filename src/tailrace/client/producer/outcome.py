@@ -8,13 +8,16 @@ Invariant: `is_done` is set last, so a thread that reads it as True sees the com
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from tailrace.client.user_code import call_each, call_user_code
 from tailrace.model import NO_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+_NO_ERRORS: Final[Mapping[int, Exception]] = {}
+"""One for all outcomes: each record in line would take memory for its own."""
 
 
 class RecordMetadata(NamedTuple):
@@ -78,7 +81,7 @@ class DeliveryOutcome:
         """Some of the records have no receipt, so a failure is logged."""
         self.failure: Exception | None = None
         """The error of all records, except those in `errors`."""
-        self.errors: Mapping[int, Exception] = {}
+        self.errors: Mapping[int, Exception] = _NO_ERRORS
         """Errors of single records, by index."""
         self.callbacks: list[int | DeliveryCallback] = []
         """Index of a record, its callback, index, callback, ... A pair for each would be an object

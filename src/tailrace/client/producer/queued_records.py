@@ -85,8 +85,9 @@ class QueuedRecord(DeliveryOutcome):
         self.request: int | None = None
         """The request for metadata whose answer says whether that partition has been added; one
         answer is enough for all records that were queued before it."""
-        self.batch_watchers: list[Callable[[], None]] = []
-        """Called when it gets into a batch, or fails before; they only wake a waiter."""
+        self.batch_watchers: list[Callable[[], None]] | None = None
+        """Called when it gets into a batch, or fails before; they only wake a waiter. Few records
+        have any, and an empty list takes memory for each."""
         self.await_changed = await_changed
         """Called when a task begins to await it, and when the last one stops before it is sent."""
         self.deadline = deadline
@@ -109,12 +110,15 @@ class QueuedRecord(DeliveryOutcome):
 
     def add_batch_watcher(self, wake: Callable[[], None]) -> None:
         """Note that a task waits until it is in a batch."""
+        if self.batch_watchers is None:
+            self.batch_watchers = []
         self.batch_watchers.append(wake)
         self.await_changed(self)
 
     def remove_batch_watcher(self, wake: Callable[[], None]) -> None:
         """Note that a task waits no more; without any, the record leaves the queue."""
-        self.batch_watchers.remove(wake)
+        if self.batch_watchers is not None:
+            self.batch_watchers.remove(wake)
         if not self.is_awaited:
             self.await_changed(self)
 
@@ -126,8 +130,8 @@ class QueuedRecord(DeliveryOutcome):
     def leave_queue(self) -> None:
         """Forget the record, which is in a batch or has failed, and wake who waits for that."""
         self.prepared = None
-        watchers, self.batch_watchers = self.batch_watchers, []
-        for wake in watchers:
+        watchers, self.batch_watchers = self.batch_watchers, None
+        for wake in watchers or ():
             wake()
 
     def metadata_of(self, index: int) -> RecordMetadata:
