@@ -406,6 +406,10 @@ class _Summary:
     offsets: Mapping[int, tuple[int, int]]
     errors: Mapping[int, Exception] = field(default_factory=dict)
 
+    @property
+    def error_count(self) -> int:
+        return len(self.errors)
+
 
 class ModelFolder:
     """A folder in memory; only changes are steps."""
