@@ -15,18 +15,17 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 from uuid import UUID
 
-from compat import ours
 from compat.artifacts import KAFKA, class_path
 from compat.bytewise import copy_directory
-from compat.kafka import NODE_ID, Kafka
-from compat.processes import free_ports
+from compat.kafka import Kafka
 from compat.report import Report
 from compat.transaction_answers import Connection
+from compat.users import kafka_with_logins, ours_with_logins
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from tailrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -112,25 +111,12 @@ def check(report: Report, kafka: Kafka) -> None:
         report.check("Kafka obeys our entries for an address", [*_refused_by_address(servers)])
 
 
-@contextmanager
-def _kafka(kafka: Kafka) -> Iterator[str]:
-    """Kafka with a listener for logins; gives its address."""
-    plain, sasl, controller = (f"127.0.0.1:{port}" for port in free_ports(3))
-    public = f"PLAINTEXT://{plain},SASL_PLAINTEXT://{sasl}"
-    kafka.settings |= {
-        **_SETTINGS,
-        "listeners": f"{public},CONTROLLER://{controller}",
-        "advertised.listeners": public,
-        "controller.quorum.voters": f"{NODE_ID}@{controller}",
-        "listener.security.protocol.map":
-            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
-    }  # fmt: skip
-    with kafka:
-        yield sasl
+def _kafka(kafka: Kafka) -> AbstractContextManager[str]:
+    return kafka_with_logins(kafka, _SETTINGS)
 
 
 def _ours(directory: Path) -> AbstractContextManager[str]:
-    return ours.serving(directory, settings=_SETTINGS, address="SASL_PLAINTEXT://127.0.0.1:0")
+    return ours_with_logins(directory, _SETTINGS)
 
 
 def _differences(due: Iterable[str], found: Sequence[str]) -> Iterator[str]:

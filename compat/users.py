@@ -91,8 +91,8 @@ DAVE = tuple(each for argument in _arguments("dave") for each in ("--add-scram",
 
 
 @contextmanager
-def _kafka(kafka: Kafka) -> Iterator[str]:
-    """Kafka with a listener for logins; gives its address."""
+def kafka_with_logins(kafka: Kafka, settings: Mapping[str, str]) -> Iterator[str]:
+    """Kafka with a listener for logins and these settings; gives its address."""
     plain, sasl, controller = (f"127.0.0.1:{port}" for port in free_ports(3))
     public = f"PLAINTEXT://{plain},SASL_PLAINTEXT://{sasl}"
     kafka.settings |= {
@@ -101,14 +101,23 @@ def _kafka(kafka: Kafka) -> Iterator[str]:
         "controller.quorum.voters": f"{NODE_ID}@{controller}",
         "listener.security.protocol.map":
             "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        **SASL,
+        **settings,
     }  # fmt: skip
     with kafka:
         yield sasl
 
 
+def ours_with_logins(directory: Path, settings: Mapping[str, str]) -> AbstractContextManager[str]:
+    """The same of our broker, on a directory."""
+    return ours.serving(directory, settings=settings, address="SASL_PLAINTEXT://127.0.0.1:0")
+
+
+def _kafka(kafka: Kafka) -> AbstractContextManager[str]:
+    return kafka_with_logins(kafka, SASL)
+
+
 def _ours(directory: Path) -> AbstractContextManager[str]:
-    return ours.serving(directory, settings=SASL, address="SASL_PLAINTEXT://127.0.0.1:0")
+    return ours_with_logins(directory, SASL)
 
 
 def _create(at: str, user: str) -> None:
