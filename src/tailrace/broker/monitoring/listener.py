@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tailrace.broker.monitoring.families import family_of
 from tailrace.broker.monitoring.health import Health
-from tailrace.broker.monitoring.values import Meter, Values, of_broker, of_controller
+from tailrace.broker.monitoring.values import (
+    Meter,
+    Values,
+    add_room,
+    of_broker,
+    of_controller,
+)
 from tailrace.errors import ListenError, MissingExtraError
 from tailrace.runtime.clock import Clock
 from tailrace.server.request_times import RequestTimes
@@ -126,6 +132,7 @@ class Monitor:
         values = self._ask(self._values(), SCRAPE_S)
         if values is None:
             return _plain(503, f"the event loop has not given its values within {SCRAPE_S:g} s")
+        add_room(values)
         assert self._expose is not None, "made by `open`"
         return 200, *self._expose(values, accept)
 

@@ -73,6 +73,8 @@ class Values:
     def __init__(self) -> None:
         self.found: dict[str, list[Value]] = {}
         """By the name of the metric, in the order in which they were added."""
+        self.directories: list[str] = []
+        """Log directories in service; see `add_room`."""
 
     def add(self, name: str, value: float, *labels: object, quantile: float | None = None) -> None:
         """Add a value, with its labels in the order in which the metric has them.
@@ -86,6 +88,13 @@ class Values:
         other = confluent_name(name)
         if other is not None:
             self.found.setdefault(other, []).append(Value(other, named, value))
+
+
+def add_room(values: Values) -> None:
+    """Add the free bytes of the directories; not on the event loop, since a device may hang."""
+    for path in values.directories:
+        with suppress(OSError):
+            values.add("tailrace_directory_free_bytes", shutil.disk_usage(path).free, path)
 
 
 class Meter:
@@ -142,7 +151,7 @@ async def of_broker(broker: "RunningBroker", times: "RequestTimes", meter: Meter
     _add_traffic(values, broker.replicas.traffic)
     await slices.turn()
     await _add_partitions(values, broker, slices)
-    _add_directories(values, broker)
+    await _add_directories(values, broker, slices)
     _add_work(values, broker)
     await slices.turn()
     await _add_groups(values, broker, slices)
@@ -279,20 +288,19 @@ def _add_led(
         values.add(family, value, *labels)
 
 
-def _add_directories(values: Values, broker: "RunningBroker") -> None:
+async def _add_directories(values: Values, broker: "RunningBroker", slices: Slices) -> None:
     logs, failed = broker.logs, dict(broker.logs.left_out)
-    sizes: Counter[str] = Counter()
     for directory in logs.directories:
         if directory.failure is not None:
             failed[directory.path] = directory.failure
             continue
-        sizes[directory.path] = sum(each.size for each in directory)
-        with suppress(OSError):
-            free = shutil.disk_usage(directory.path).free
-            values.add("tailrace_directory_free_bytes", free, directory.path)
-    for path, size in sizes.items():
-        values.add("tailrace_log_bytes", size, path)
-        values.add("kafka_log_logmanager_logdirectoryoffline", 0, path)
+        size = 0
+        for log in tuple(directory):
+            size += log.size
+            await slices.turn()
+        values.directories.append(directory.path)
+        values.add("tailrace_log_bytes", size, directory.path)
+        values.add("kafka_log_logmanager_logdirectoryoffline", 0, directory.path)
     for path in failed:
         values.add("kafka_log_logmanager_logdirectoryoffline", 1, path)
     values.add("kafka_log_logmanager_offlinelogdirectorycount", len(failed))
