@@ -15,7 +15,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from tailrace import Admin
+from tailrace import Admin, Producer
 from tailrace.client.admin import NewTopic
 from tests.unit.cli.running import said
 from tests.wire.clients import CLIENTS
@@ -163,6 +163,10 @@ def test_a_node_of_a_cluster_is_ready_when_it_may_lead(tmp_path: Path) -> None:
         )  # fmt: skip
         with ready(*broker) as (_, address, _), Admin(bootstrap_servers=address) as admin:
             admin.create_topics([NewTopic("t", 1, 1)]).results()
+            # The controller has the topic; the broker may know it some milliseconds later, for
+            # which a producer waits, and a description does not.
+            with Producer(bootstrap_servers=address) as producer:
+                producer.send("t", b"first").result(60)
             assert admin.describe_topics(["t"]).result("t").partitions[0].leader == 1
 
 
