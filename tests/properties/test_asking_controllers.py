@@ -190,7 +190,7 @@ class World:
                 await self.outside.pass_time(self.chance.choice((0, 0.01, 0.3, 2, 12)))
             await self.calm()
             self.check()
-            stops = (each.lifecycle.controlled_shutdown() for each in self.brokers)
+            stops = (each.lifecycle.controlled_shutdown(timeout_s=300) for each in self.brokers)
             assert await asyncio.gather(*stops) == [True, True]
             assert all(each.fenced for each in self.quorum.image.brokers.values())
         finally:

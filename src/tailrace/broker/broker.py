@@ -27,6 +27,7 @@ from tailrace.broker.cleaning import clean_regularly
 from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.broker.coordinators import Coordinators, CoordinatorsStatistics, LogServices
 from tailrace.broker.listeners import Listener
+from tailrace.broker.monitoring.health import Health
 from tailrace.broker.quorum import Quorum
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
 from tailrace.broker.security import NodeSecurity, ScramUsers
@@ -127,10 +128,11 @@ class RunningBroker:
         quorum: Quorum,
         changes: TopicChanges,
         replicas: Replicas,
+        health: Health,
         monitor: "Monitor | None" = None,
         wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
     ) -> None:
-        """`monitor` is closed with the broker.
+        """`health` hears of the stop, and `monitor` is closed with the broker.
 
         `wrap_dispatch` gets the function that answers a frame, and returns another.
         """
@@ -239,7 +241,8 @@ class RunningBroker:
             ),
             authorizer=config.access.authorizer(lambda: self.cluster.metadata.acls, runtime.clock),
         )
-        self._services, self._security, self._monitor = services, security, monitor
+        self._services, self._security = services, security
+        self._health, self._monitor = health, monitor
         self._port = self._ports(services, security, wrap_dispatch)
         self._server = self._server_of(services)
         self._watching: asyncio.Task[None] | None = None
@@ -436,8 +439,7 @@ class RunningBroker:
         """
         if self._watching is not None:
             self._watching.cancel()
-        if self._monitor is not None:
-            self._monitor.health.waits_for = lambda: "it stops"
+        self._health.stops()
         await self._quorum.before_stop()
         # No new requests first: what comes next ends what they would need.
         self._server.close()

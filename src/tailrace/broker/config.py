@@ -164,6 +164,16 @@ class BrokerConfig:
         "are answered by HTTP, without a login, from the start of the process on; port 0: a free "
         "one. Empty: nowhere.",
     )
+    shutdown_timeout_ms: int = setting(
+        "tailrace.shutdown.timeout.ms",
+        default=30_000,
+        low=1000,
+        high=INT32_MAX,
+        text="Longest time of a stop. For half of it the node waits until other brokers lead its "
+        "partitions, with `controlled.shutdown.enable`; at its end the process ends as if it was "
+        "killed, and the next start recovers. (Kafka waits for other leaders for 5 minutes, and "
+        "then without a limit.)",
+    )
     # Four bytes of Zstandard can stand for 128 KiB, and a client chooses what it sends.
     decompressed_bytes_max: int = setting(
         DECOMPRESSED_SETTING,

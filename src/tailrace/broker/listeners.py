@@ -23,6 +23,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from tailrace.config.settings import INT32_MAX, setting, settings_of
+from tailrace.errors import ConfigError
 from tailrace.security.listener_config import (
     LISTENER_TLS_SETTINGS,
     ListenerTlsConfig,
@@ -341,6 +342,46 @@ def parse_address(text: str) -> Address:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text!r} is not HOST:PORT with a port of 0 to 65535")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - as asked for
+
+
+def with_sockets(given: Mapping[str, str], sockets: Mapping[str, Address]) -> dict[str, str]:
+    """Settings whose `listeners` have the addresses of sockets that are open already, by name.
+
+    Listeners without such a socket stay as they are.
+
+    Raises:
+        ConfigError: a socket is for none of the listeners, or has another port.
+    """
+    text = given.get("listeners") or str(LISTENER_SETTINGS[0].default)
+    faults: list[str] = []
+    listeners = {
+        each.name: each for each in _parse("listeners", text, unnamed=PLAINTEXT, faults=faults)
+    }
+    found = dict(given)
+    if faults:
+        return found  # That is said where all settings are read.
+    for socket_name, (host, port) in sockets.items():
+        name = socket_name.upper()
+        if name not in listeners:
+            faults.append(
+                f"listeners: there is no {socket_name or '(empty)'}, for which the service manager "
+                f"has opened a socket; set FileDescriptorName= of its socket unit to one of "
+                f"{', '.join(listeners)}"
+            )
+            continue
+        if listeners[name].address[1] not in (0, port):
+            faults.append(
+                f"listeners: {listeners[name].text} has another port than the socket that the "
+                f"service manager has opened for it, {port}; correct ListenStream= of the socket "
+                "unit, or the listener"
+            )
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        listeners[name] = listeners[name]._replace(text=f"{name}://{address}")
+    if faults:
+        raise ConfigError(faults)
+    if sockets:
+        found["listeners"] = ",".join(each.text for each in listeners.values())
+    return found
 
 
 # -- security ---------------------------------------------------------------------------------

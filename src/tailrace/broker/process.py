@@ -2,18 +2,26 @@
 
 SIGHUP stops it in order as SIGTERM does, and as both stop Kafka. There is nothing to reload: the
 log goes to stderr, and certificates are read again when their files change.
+
+A stop has a limit (`tailrace.shutdown.timeout.ms`), kept by a thread of its own, since the event
+loop or the threads may hang on a device. Python joins threads at its end; so at the limit the
+process ends by `os._exit`, which is to its files what a kill is.
 """
 
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tailrace.broker.config import BrokerConfig
+from tailrace.broker.monitoring.health import Health
+from tailrace.broker.service import Service
 from tailrace.broker.start import StartAbandonedError, start_broker
 from tailrace.broker.wiring import load_handler
 from tailrace.errors import DirectoryError, TailraceError
@@ -21,6 +29,7 @@ from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.runtime.files import raise_descriptor_limit
 from tailrace.runtime.interrupts import stop_signals
 from tailrace.runtime.memory import claim_process, freeze_objects, keep_large_buffers
+from tailrace.runtime.service_manager import ServiceManager
 from tailrace.runtime.system import Runtime
 from tailrace.runtime.threads import Threads
 
@@ -40,6 +49,9 @@ FULL_COLLECTION_THRESHOLD = 100
 """Python's default of 10 looks at every object once for each 77,000 that were added: with some
 thousand connections, for 30 to 80 ms each time. Cycles of young objects are collected as often as
 before."""
+
+EXIT_NOT_IN_ORDER = 6
+"""Exit code of a node that ran and could not continue, or not stop in order."""
 
 SECOND_SIGNAL_S = 1.0
 """Time after which a further signal is another one, and not the same by two ways."""
@@ -64,6 +76,7 @@ async def serve(
     config: BrokerConfig,
     runtime: Runtime,
     *,
+    manager: ServiceManager,
     started: Callable[["Node"], None],
     ready: Callable[["Node"], None] = lambda _: None,
 ) -> None:
@@ -71,10 +84,11 @@ async def serve(
 
     At a start it ends the wait for controllers. A second signal, from a second after the first on,
     ends the wait for controllers that have to find other leaders; the logs are closed in order all
-    the same.
+    the same. What takes longer than `tailrace.shutdown.timeout.ms` is broken off: the process ends
+    with `EXIT_NOT_IN_ORDER`.
 
     `started` is called when the node accepts requests, and `ready` when the controllers also let it
-    lead partitions.
+    lead partitions. `manager` hears of both, and of the state meanwhile; see `Service`.
 
     Raises:
         DirectoryError, StorageError, ListenError: as `start_broker` and `start_controller`.
@@ -90,22 +104,41 @@ async def serve(
     # Each segment, each index and each connection has one.
     raise_descriptor_limit()
     asked_to_stop = asyncio.Event()
-    _on_signals(config.node_id, asked_to_stop.set)
+    limit = _StopLimit(config)
+
+    def stop() -> None:
+        # From here on: a start that opens logs continues until it has them.
+        limit.begin()
+        asked_to_stop.set()
+
+    _on_signals(config.node_id, stop)
+    health = Health()
+    service = Service(manager, health, runtime.threads)
+    service.start()
     try:
-        broker = await _start(config, runtime, asked_to_stop)
+        broker = await _start(config, runtime, asked_to_stop=asked_to_stop, health=health)
     except StartAbandonedError as error:
         logger.info("start_abandoned node=%d reason=%s", config.node_id, error)
+        service.close()
+        limit.end()
         return
+
+    def when_ready(node: "Node") -> None:
+        service.ready()
+        ready(node)
+
     # Exclude the objects of the start from garbage collection: a pass over them takes 30 ms.
     freeze_objects()
     started(broker)
-    becoming_ready = asyncio.ensure_future(_when_ready(broker, ready))
+    becoming_ready = asyncio.ensure_future(_when_ready(broker, when_ready))
     # Beside serving, so that a start does not wait for APIs that nobody may ask for (decision 24).
     ahead = asyncio.ensure_future(_load_ahead(runtime.threads, config))
     ends = [asyncio.ensure_future(event.wait()) for event in (asked_to_stop, broker.failed)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for end in (*ends, becoming_ready):
         end.cancel()
+    limit.begin()
+    service.stops()
     # A terminal and what runs the broker under it may both pass the same Ctrl-C on.
     loop = asyncio.get_running_loop()
     again = loop.call_later(SECOND_SIGNAL_S, _on_signals, config.node_id, broker.leave_now)
@@ -121,6 +154,8 @@ async def serve(
         ) from error
     finally:
         again.cancel()
+        service.close()
+        limit.end()
     if broker.failed.is_set():
         raise NodeFailedError(f"stopped: {broker.end_reason}")
 
@@ -140,13 +175,45 @@ async def _when_ready(node: "Node", ready: Callable[["Node"], None]) -> None:
     ready(node)
 
 
-async def _start(config: BrokerConfig, runtime: Runtime, asked_to_stop: asyncio.Event) -> "Node":
+class _StopLimit:
+    """Ends the process where a stop takes too long."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._node_id, self._timeout_s = config.node_id, config.shutdown_timeout_ms / 1000
+        self._timer = threading.Timer(self._timeout_s, self._end_process)
+        self._timer.daemon = True
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """The stop begins; a second time changes nothing."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._timer.start()
+
+    def end(self) -> None:
+        """The stop is done."""
+        self._timer.cancel()
+
+    def _end_process(self) -> None:
+        logger.error(
+            "stop_broken_off node=%d after_s=%g reason=%s consequence=%s next=%s",
+            self._node_id, self._timeout_s, "it was not done within tailrace.shutdown.timeout.ms",
+            "directories that were not closed have no mark of a clean shutdown, and the next start "
+            "recovers their logs; what was acknowledged is in the files",
+            "look for a device that hangs, or give it more time",
+        )  # fmt: skip
+        os._exit(EXIT_NOT_IN_ORDER)
+
+
+async def _start(
+    config: BrokerConfig, runtime: Runtime, *, asked_to_stop: asyncio.Event, health: Health
+) -> "Node":
     if config.is_broker:
-        return await start_broker(config, runtime, asked_to_stop=asked_to_stop)
+        return await start_broker(config, runtime, asked_to_stop=asked_to_stop, health=health)
     # Imported here: a broker alone needs nothing of it.
     from tailrace.broker.controller.start import start_controller
 
-    return await start_controller(config, runtime)
+    return await start_controller(config, runtime, health=health)
 
 
 async def _load_ahead(threads: Threads, config: BrokerConfig) -> None:

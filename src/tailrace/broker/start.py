@@ -16,6 +16,7 @@ from tailrace.broker.changing import usable_changes
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.loading import Loading
 from tailrace.broker.monitoring import open_monitor
+from tailrace.broker.monitoring.health import Health
 from tailrace.broker.quorum import OwnQuorum
 from tailrace.broker.security import NodeSecurity
 from tailrace.broker.state import StartingState, check_home
@@ -54,12 +55,14 @@ async def start_broker(
     *,
     wrap_dispatch: Callable[[Dispatch], Dispatch] | None = None,
     asked_to_stop: asyncio.Event | None = None,
+    health: Health | None = None,
 ) -> RunningBroker:
     """Open the data directories and listen; the broker accepts requests when this returns.
 
     Directories that the device refuses are left out, except for that of the metadata log.
     `wrap_dispatch` may change how requests are answered: it takes the function that answers a
-    frame, and returns another. `asked_to_stop` ends the wait for controllers.
+    frame, and returns another. `asked_to_stop` ends the wait for controllers. `health` says
+    meanwhile, and later, what the broker waits for.
 
     Raises:
         StartAbandonedError: `asked_to_stop` was set in that time.
@@ -75,7 +78,8 @@ async def start_broker(
         )
     # Process-wide, since codecs are: a batch of 10 KB can hold gigabytes.
     limit_decompression(config.decompressed_bytes_max)
-    monitor = open_monitor(config, runtime)
+    health = health or Health()
+    monitor = open_monitor(config, runtime, health)
     try:
         security = NodeSecurity(config, runtime)
         if config.has_controllers:
@@ -83,20 +87,25 @@ async def start_broker(
                 config,
                 runtime,
                 security,
+                health=health,
                 monitor=monitor,
                 wrap_dispatch=wrap_dispatch,
                 asked_to_stop=asked_to_stop or asyncio.Event(),
             )
         else:
             broker = await _start_alone(
-                config, runtime, security, monitor=monitor, wrap_dispatch=wrap_dispatch
+                config,
+                runtime,
+                security,
+                health=health,
+                monitor=monitor,
+                wrap_dispatch=wrap_dispatch,
             )
     except BaseException:
         if monitor is not None:
             monitor.close()
         raise
-    if monitor is not None:
-        monitor.started(broker)
+    health.serves(broker)
     logger.info("broker_started node=%d listen=%s", config.node_id, broker.addresses)
     return broker
 
@@ -106,6 +115,7 @@ async def _start_alone(
     runtime: Runtime,
     security: NodeSecurity,
     *,
+    health: Health,
     monitor: "Monitor | None",
     wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
 ) -> RunningBroker:
@@ -131,8 +141,7 @@ async def _start_alone(
         loading = Loading(
             logs, replicas, runtime.threads, thread_count=current.recovery_thread_count
         )
-        if monitor is not None:
-            monitor.health.waits_for = loading.words
+        health.waits_for = loading.words
         await loading.open_all(controller)
         _check_can_continue(logs)
         await runtime.threads.run(lambda: state.settle(replicas))
@@ -146,6 +155,7 @@ async def _start_alone(
             quorum=OwnQuorum(controller, logs, runtime, changes=changes, replicas=replicas),
             changes=changes,
             replicas=replicas,
+            health=health,
             monitor=monitor,
             wrap_dispatch=wrap_dispatch,
         )
@@ -164,6 +174,7 @@ async def _start_in_cluster(
     runtime: Runtime,
     security: NodeSecurity,
     *,
+    health: Health,
     monitor: "Monitor | None",
     wrap_dispatch: Callable[[Dispatch], Dispatch] | None,
     asked_to_stop: asyncio.Event,
@@ -204,13 +215,13 @@ async def _start_in_cluster(
             quorum=membership,
             changes=TopicChanges(runtime.threads),
             replicas=replicas,
+            health=health,
             monitor=monitor,
             wrap_dispatch=wrap_dispatch,
         )
         # The registration names the ports.
         broker.open()
-        if monitor is not None:
-            monitor.health.waits_for = lambda: "it waits for a controller that registers it"
+        health.waits_for = lambda: "it waits for a controller that registers it"
         await _wait_unless(asked_to_stop, membership.join(broker.endpoints()))
         # Before a log is changed: a crash from here on is no orderly stop.
         take_marks(logs)
@@ -228,8 +239,7 @@ async def _start_in_cluster(
         loading = Loading(
             logs, replicas, runtime.threads, thread_count=current.recovery_thread_count
         )
-        if monitor is not None:
-            monitor.health.waits_for = loading.words
+        health.waits_for = loading.words
         await loading.open_all(membership.cluster, node_id=config.node_id)
         _check_can_continue(logs)
         broker.start(current)

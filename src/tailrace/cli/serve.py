@@ -78,6 +78,7 @@ def serve(
     import os
 
     from tailrace.broker.config import broker_config
+    from tailrace.broker.listeners import with_sockets
     from tailrace.broker.process import serve as serve_until_stopped
     from tailrace.config import parse_assignments, read_properties
     from tailrace.config.environment import (
@@ -86,6 +87,8 @@ def serve(
         with_listeners,
         with_stores,
     )
+    from tailrace.runtime.network import SocketNetwork
+    from tailrace.runtime.service_manager import open_service_manager
     from tailrace.runtime.system import system_runtime
 
     given = (
@@ -106,8 +109,12 @@ def serve(
         "node.id": None if node_id is None else str(node_id),
     }
     given |= {name: value for name, value in options.items() if value is not None}
+    manager = open_service_manager(os.environ)
+    # Host and port of each; an address of IPv6 has more.
+    addresses = {name: each.getsockname()[:2] for name, each in manager.sockets.items()}
+    network = SocketNetwork({addresses[name]: each for name, each in manager.sockets.items()})
     try:
-        settings = broker_config(given)
+        settings = broker_config(with_sockets(given, addresses))
     except ConfigError as error:
         sources = variables.sources if from_environment else {}
         raise ConfigError([named_with(sources, each) for each in error.faults]) from None
@@ -133,7 +140,15 @@ def serve(
     try:
         if from_environment:
             format_new(settings)
-        asyncio.run(serve_until_stopped(settings, system_runtime(), started=started, ready=ready))
+        asyncio.run(
+            serve_until_stopped(
+                settings,
+                system_runtime(network=network),
+                manager=manager,
+                started=started,
+                ready=ready,
+            )
+        )
     except TailraceError as error:
         if (code := _exit_code(error)) is None:
             raise
@@ -145,11 +160,11 @@ def serve(
 
 def _exit_code(error: TailraceError) -> int | None:
     """The exit code of an error that has one of its own; docs/service.md lists them."""
-    from tailrace.broker.process import NodeFailedError
+    from tailrace.broker.process import EXIT_NOT_IN_ORDER, NodeFailedError
 
     # The first of them that fits: a node that failed is a DirectoryError too.
     if isinstance(error, NodeFailedError):
-        return 6
+        return EXIT_NOT_IN_ORDER
     if isinstance(error, DirectoryError | StorageError):
         return 3
     if isinstance(error, ListenError):

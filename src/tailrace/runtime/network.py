@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tailrace.errors import ListenError
@@ -450,6 +450,10 @@ def _name(host: str) -> bytes | str:
 class SocketNetwork:
     """The machine's own TCP, on the running event loop."""
 
+    def __init__(self, inherited: Mapping[tuple[str, int], socket.socket] | None = None) -> None:
+        """`inherited` are listening sockets by host and port, which `listen` takes from there."""
+        self._inherited = inherited or {}
+
     def connect(
         self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
     ) -> Callable[[], None]:
@@ -467,6 +471,13 @@ class SocketNetwork:
     def listen(
         self, host: str, port: int, accepted: Callable[[AcceptedSocket], None]
     ) -> KernelListener:
+        inherited = self._inherited.get((host, port))
+        if inherited is not None:
+            # A copy is closed with the listener: connections wait in the kernel's queue as long as
+            # anybody has the socket.
+            listener = KernelListener(inherited.dup(), accepted)
+            listener.start()
+            return listener
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
                 _name(host) or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

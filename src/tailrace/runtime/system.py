@@ -21,12 +21,15 @@ class Runtime:
     """Source of random ids and jitter: the system's entropy, or a seed in tests."""
 
 
-def system_runtime(*, is_synced: bool = True) -> Runtime:
-    """The seams of the real machine; without `is_synced` its files never wait for the device."""
+def system_runtime(*, is_synced: bool = True, network: Network | None = None) -> Runtime:
+    """The seams of the real machine; without `is_synced` its files never wait for the device.
+
+    `network` is one that has inherited sockets; else a new one.
+    """
     return Runtime(
         clock=SystemClock(),
         files=DiskFiles(is_synced=is_synced),
-        network=SocketNetwork(),
+        network=network or SocketNetwork(),
         threads=WorkerThreads(),
         chance=random.SystemRandom(),
     )

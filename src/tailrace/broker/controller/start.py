@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.controller.node import ControllerNode, ControllerStatistics
 from tailrace.broker.monitoring import open_monitor
+from tailrace.broker.monitoring.health import Health
 from tailrace.broker.security import NodeSecurity
 from tailrace.runtime.system import Runtime
 from tailrace.storage.directories import LogDirectory, open_log_directories
@@ -27,10 +28,12 @@ class RunningController:
         directory: LogDirectory,
         runtime: Runtime,
         *,
+        health: Health,
         monitor: "Monitor | None" = None,
     ) -> None:
-        """`monitor` is closed with the controller."""
+        """`health` hears of the stop, and `monitor` is closed with the controller."""
         self.node = node
+        self._health = health
         self._monitor = monitor
         self._directory = directory
         self._runtime = runtime
@@ -83,8 +86,7 @@ class RunningController:
         Raises:
             OSError: the device failed; all that was acknowledged is on it already.
         """
-        if self._monitor is not None:
-            self._monitor.health.waits_for = lambda: "it stops"
+        self._health.stops()
         try:
             await self.node.stop()
             if self.end_reason is None:
@@ -107,10 +109,12 @@ class RunningController:
         """Wait for nobody; a controller does not."""
 
 
-async def start_controller(config: BrokerConfig, runtime: Runtime) -> RunningController:
+async def start_controller(
+    config: BrokerConfig, runtime: Runtime, *, health: Health | None = None
+) -> RunningController:
     """Open the directory and listen; the controller accepts requests when this returns.
 
-    A new directory becomes that of a new cluster.
+    A new directory becomes that of a new cluster. `health` is as for `start_broker`.
 
     Raises:
         DirectoryError: the directory cannot be used, or its state is not one to continue with.
@@ -122,7 +126,8 @@ async def start_controller(config: BrokerConfig, runtime: Runtime) -> RunningCon
             "settings_ignored names=%s reason=a controller does not do what they ask for",
             ",".join(config.ignored),
         )
-    monitor = open_monitor(config, runtime)
+    health = health or Health()
+    monitor = open_monitor(config, runtime, health)
     try:
         security = NodeSecurity(config, runtime)
         # Only that of the metadata log: a controller has no other logs (Kafka's takes all of them).
@@ -155,4 +160,5 @@ async def start_controller(config: BrokerConfig, runtime: Runtime) -> RunningCon
         raise
     if monitor is not None:
         monitor.controls(node)
-    return RunningController(node, directory, runtime, monitor=monitor)
+    health.serves()
+    return RunningController(node, directory, runtime, health=health, monitor=monitor)

@@ -54,8 +54,6 @@ STARTING_PAUSE_S: Final = 0.01
 """Pause between heartbeats while the broker catches up, which most often takes no time."""
 SHUTDOWN_PAUSE_S: Final = 0.05
 """Pause after the first answer of a controlled shutdown: a few leaders are elected by then."""
-SHUTDOWN_TIMEOUT_S: Final = 300.0
-"""Longest time of a controlled shutdown; a constant in Kafka too."""
 
 
 class BrokerState(IntEnum):
@@ -174,6 +172,8 @@ class Lifecycle:
         self._is_approved = False
         """Whether a controller has approved it."""
         self._has_shutdown_answer = False
+        self._shutdown_s = 0.0
+        """Longest time of the controlled shutdown."""
         self._has_told_wait = False
         self._registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
@@ -258,7 +258,7 @@ class Lifecycle:
         self._is_registered = False
         self._soon.set()
 
-    async def controlled_shutdown(self, *, timeout_s: float = SHUTDOWN_TIMEOUT_S) -> bool:
+    async def controlled_shutdown(self, *, timeout_s: float) -> bool:
         """Have others lead this broker's partitions; whether a controller has approved the stop.
 
         False: the time is over, or the broker was never unfenced, and has nothing to hand over.
@@ -269,6 +269,7 @@ class Lifecycle:
         if self._config.controlled_shutdown and self.state is BrokerState.RUNNING:
             logger.info("controlled_shutdown broker=%d", self._registration.broker_id)
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            self._shutdown_s = timeout_s
             self._soon.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
@@ -337,7 +338,7 @@ class Lifecycle:
                 "controlled_shutdown_waits broker=%d reason=%s next=%s",
                 self._registration.broker_id,
                 self._asker.reason,
-                f"it is tried for {SHUTDOWN_TIMEOUT_S:g} s; a second signal stops the broker now",
+                f"it is tried for {self._shutdown_s:g} s; a second signal stops the broker now",
             )
         # Even if something is to be said: what fails at once would fail without an end.
         self._soon.clear()

@@ -502,7 +502,9 @@ class Membership:
 
     async def before_stop(self) -> None:
         if self._lifecycle is not None:
-            await self._lifecycle.controlled_shutdown()
+            # The other half is for the logs.
+            timeout_s = self._config.shutdown_timeout_ms / 2000
+            await self._lifecycle.controlled_shutdown(timeout_s=timeout_s)
 
     def leave_now(self) -> None:
         if self._lifecycle is not None:

@@ -9,13 +9,14 @@ listener    answers /metrics, /healthz and /readyz, on threads of its own
 from typing import TYPE_CHECKING
 
 from tailrace.broker.config import BrokerConfig
+from tailrace.broker.monitoring.health import Health
 from tailrace.runtime.system import Runtime
 
 if TYPE_CHECKING:
     from tailrace.broker.monitoring.listener import Monitor
 
 
-def open_monitor(config: BrokerConfig, runtime: Runtime) -> "Monitor | None":
+def open_monitor(config: BrokerConfig, runtime: Runtime, health: Health) -> "Monitor | None":
     """The listener for metrics and health, which answers from now on; None: nobody has asked.
 
     Raises:
@@ -27,6 +28,6 @@ def open_monitor(config: BrokerConfig, runtime: Runtime) -> "Monitor | None":
     # Imported here: most brokers have none.
     from tailrace.broker.monitoring.listener import Monitor
 
-    monitor = Monitor(runtime.clock, node_id=config.node_id)
+    monitor = Monitor(runtime.clock, health, node_id=config.node_id)
     monitor.open(config.http_listener)
     return monitor

@@ -21,6 +21,14 @@ class Health:
         self.broker: RunningBroker | None = None
         """The broker, from when it serves; None for a controller too."""
 
+    def serves(self, broker: "RunningBroker | None" = None) -> None:
+        """The start is done, of a broker or of a controller that is none."""
+        self.broker, self.waits_for = broker, None
+
+    def stops(self) -> None:
+        """The stop has begun."""
+        self.waits_for = lambda: "it stops"
+
     def reasons(self) -> list[str]:
         """Why the node is not ready; empty if it is."""
         if self.waits_for is not None:

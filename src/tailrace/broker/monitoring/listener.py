@@ -35,7 +35,6 @@ from tailrace.server.request_times import RequestTimes
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from tailrace.broker.broker import RunningBroker
     from tailrace.broker.controller.node import ControllerNode
 
 logger = logging.getLogger(__name__)
@@ -60,8 +59,8 @@ AT_ONCE: Final = 8
 class Monitor:
     """Metrics and health of one node, from `open` on; made on its event loop."""
 
-    def __init__(self, clock: Clock, *, node_id: int) -> None:
-        self.health = Health()
+    def __init__(self, clock: Clock, health: Health, *, node_id: int) -> None:
+        self._health = health
         self.times = RequestTimes(clock)
         """Times of the requests of the node, whose handlers have to be wrapped by it."""
         self._loop = asyncio.get_running_loop()
@@ -94,13 +93,9 @@ class Monitor:
         host, port = self._server.server_address[:2]
         return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
 
-    def started(self, broker: "RunningBroker") -> None:
-        """Show a broker, which serves from now on."""
-        self.health.broker, self.health.waits_for = broker, None
-
     def controls(self, controller: "ControllerNode") -> None:
         """Show a controller that is no broker."""
-        self._controller, self.health.waits_for = controller, None
+        self._controller = controller
 
     def close(self) -> None:
         """Answer no more; does not wait for answers under way."""
@@ -149,17 +144,17 @@ class Monitor:
             return None
 
     async def _reasons(self) -> list[str]:
-        return self.health.reasons()
+        return self._health.reasons()
 
     async def _values(self) -> Values:
-        broker = self.health.broker
+        broker = self._health.broker
         if broker is not None:
             values = await of_broker(broker, self.times, self._meter)
         elif self._controller is not None:
             values = of_controller(self._controller, self.times, self._meter, node_id=self._node_id)
         else:
             values = Values()
-        values.add("tailrace_ready", not self.health.reasons())
+        values.add("tailrace_ready", not self._health.reasons())
         return values
 
 

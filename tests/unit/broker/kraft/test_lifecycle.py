@@ -548,7 +548,7 @@ async def test_a_controlled_shutdown_waits_for_the_controller(outside: Outside) 
         await on.run()
         on.controller.led_count = 3
         before, began = len(on.controller.beats), outside.loop.time()
-        assert await on.lifecycle.controlled_shutdown()
+        assert await on.lifecycle.controlled_shutdown(timeout_s=300)
         assert on.state() is BrokerState.SHUTTING_DOWN
         assert [each.want_shut_down for each in on.controller.beats[before:]] == [True] * 4
         assert 4.0 < outside.loop.time() - began < 4.2
@@ -563,7 +563,7 @@ async def test_a_controlled_shutdown_that_nobody_approves_ends(outside: Outside)
     async with scene(outside) as on:
         await on.run()
         on.controller.led_count = 10_000
-        assert not await on.lifecycle.controlled_shutdown()
+        assert not await on.lifecycle.controlled_shutdown(timeout_s=300)
         assert 299 < outside.loop.time() < 302
 
 
@@ -574,7 +574,7 @@ async def test_a_stop_that_waits_for_controllers_can_be_hastened(
     async with scene(outside) as on:
         await on.run()
         on.controller.kill()
-        stopping = asyncio.ensure_future(on.lifecycle.controlled_shutdown())
+        stopping = asyncio.ensure_future(on.lifecycle.controlled_shutdown(timeout_s=300))
         await outside.pass_time(20)
         assert not stopping.done()
         waits = [each for each in caplog.messages if each.startswith("controlled_shutdown_waits")]
@@ -590,7 +590,7 @@ async def test_a_broker_that_was_never_unfenced_has_nothing_to_hand_over(outside
     async with scene(outside) as on:
         await on.lifecycle.start()
         await on.lifecycle.caught_up.wait()
-        assert not await on.lifecycle.controlled_shutdown()
+        assert not await on.lifecycle.controlled_shutdown(timeout_s=300)
         assert not any(each.want_shut_down for each in on.controller.beats)
 
 
@@ -598,7 +598,7 @@ async def test_a_controlled_shutdown_can_be_left_out(outside: Outside) -> None:
     """`controlled.shutdown.enable=false`: the session ends it."""
     async with scene(outside, controlled_shutdown=False) as on:
         await on.run()
-        assert not await on.lifecycle.controlled_shutdown()
+        assert not await on.lifecycle.controlled_shutdown(timeout_s=300)
         assert not any(each.want_shut_down for each in on.controller.beats)
 
 
@@ -608,7 +608,7 @@ async def test_a_broker_that_is_not_registered_any_more_may_stop(outside: Outsid
         await on.run()
         on.controller.epoch = EPOCH + 1
         began = outside.loop.time()
-        assert await on.lifecycle.controlled_shutdown()
+        assert await on.lifecycle.controlled_shutdown(timeout_s=300)
         assert outside.loop.time() - began < 1
         assert len(on.controller.registrations) == 1
 
