@@ -18,6 +18,7 @@ from tailrace.client.admin.items import (
     by_topic,
     for_each,
     name_in,
+    names,
     of_partitions,
     partition_values_in,
     partitions_in,
@@ -26,7 +27,7 @@ from tailrace.client.admin.offsets import CommittedOffset, FoundOffset, OffsetAt
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.calls import Call
 from tailrace.client.drive.steps import Steps
-from tailrace.client.errors import RemoteRetriableError, error_for
+from tailrace.client.errors import RemoteRetriableError, UnsupportedBrokerError, error_for
 from tailrace.client.routes import group_coordinator
 from tailrace.errors import TailraceError, kind_of
 from tailrace.model import TopicPartition
@@ -85,59 +86,31 @@ def list_group_offsets(
     name_in(group, what="group")
     # None asks for all partitions; an empty list asks for nothing, and is answered so.
     wanted = None if partitions is None else set(partitions_in(partitions))
-    chosen = None if wanted is None else by_topic(wanted)
-    asked = OffsetFetchRequest(
-        group_id=group,
-        topics=None
-        if chosen is None
-        else tuple(
-            OffsetFetchRequestTopic(name=topic, partition_indexes=tuple(numbers))
-            for topic, numbers in chosen.items()
-        ),
-        groups=(
-            OffsetFetchRequestGroup(
-                group_id=group,
-                topics=None
-                if chosen is None
-                else tuple(
-                    OffsetFetchRequestTopics(name=topic, partition_indexes=tuple(numbers))
-                    for topic, numbers in chosen.items()
-                ),
-            ),
-        ),
-        require_stable=require_stable,
-    )
-
-    def of_group(
-        answer: OffsetFetchResponse, _: Sequence[str]
-    ) -> Iterator[tuple[str, OffsetFetchResponse | OffsetFetchResponseGroup]]:
-        # Until version 7 the answer is about one group; later it has a list.
-        if not answer.groups:
-            yield group, answer
-        # From version 8 on a request can name several groups (KIP-709).
-        yield from ((group, each) for each in answer.groups if each.group_id == group)
-
-    def offsets(
-        _: str, found: OffsetFetchResponse | OffsetFetchResponseGroup
-    ) -> _Committed | TailraceError:
-        return _committed(found, wanted, about=f"offsets of group {group!r}")
-
-    def unknown(_: str, found: OffsetFetchResponse | OffsetFetchResponseGroup) -> _Committed | None:
-        is_unknown = found.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        return Outcomes({}) if is_unknown else None
-
-    request = ItemRequest(
-        what="the offsets of group",
-        target=group_coordinator,
-        request=lambda _: asked,
-        response=OffsetFetchResponse,
-        entries=of_group,
-        special=unknown,
-        value=offsets,
-        # Older brokers do not look at open transactions.
-        first_version=7 if require_stable else 0,
+    # Older brokers do not look at open transactions.
+    request = _offsets_request(
+        wanted, require_stable=require_stable, first_version=7 if require_stable else 0
     )
     return (yield from ask_one(call, request, group))
+
+
+def list_offsets_of_groups(
+    call: Call, groups: Iterable[str]
+) -> Steps[Outcomes[str, Outcomes[TopicPartition, CommittedOffset]]]:
+    """All offsets that each of these groups has committed, as `list_group_offsets` has them.
+
+    One request for each coordinator; before Kafka 3.0 one for each group. Repeated after a lost
+    connection.
+    """
+    found = yield from for_each(
+        # From version 8 on a request can name several groups (KIP-709).
+        call,
+        names(groups, what="groups"),
+        _offsets_request(None, first_version=8),
+    )
+    older = [each for each, e in found.errors.items() if isinstance(e, UnsupportedBrokerError)]
+    if not older:
+        return found
+    return found.merged((yield from for_each(call, older, _offsets_request(None, is_single=True))))
 
 
 def alter_group_offsets(
@@ -242,6 +215,70 @@ def reset_group_offsets(
         offsets = {each: reset.found.within for each, reset in resets.items()}
         outcomes |= (yield from alter_group_offsets(call, group, offsets)).errors
     return Outcomes({each: outcomes[each] for each in found})
+
+
+def _offsets_request(
+    wanted: Collection[TopicPartition] | None,
+    *,
+    require_stable: bool = False,
+    first_version: int = 0,
+    is_single: bool = False,
+) -> ItemRequest[str, _Committed, OffsetFetchResponse]:
+    """The offsets of groups, for these partitions or all."""
+    chosen = None if wanted is None else by_topic(wanted)
+
+    def request(batch: Sequence[str]) -> OffsetFetchRequest:
+        return OffsetFetchRequest(
+            # Until version 7 a request is about one group; later it has a list.
+            group_id=batch[0],
+            topics=None
+            if chosen is None
+            else tuple(
+                OffsetFetchRequestTopic(name=topic, partition_indexes=tuple(numbers))
+                for topic, numbers in chosen.items()
+            ),
+            groups=tuple(
+                OffsetFetchRequestGroup(
+                    group_id=group,
+                    topics=None
+                    if chosen is None
+                    else tuple(
+                        OffsetFetchRequestTopics(name=topic, partition_indexes=tuple(numbers))
+                        for topic, numbers in chosen.items()
+                    ),
+                )
+                for group in batch
+            ),
+            require_stable=require_stable,
+        )
+
+    def of_groups(
+        answer: OffsetFetchResponse, batch: Sequence[str]
+    ) -> Iterator[tuple[str, OffsetFetchResponse | OffsetFetchResponseGroup]]:
+        if not answer.groups:
+            yield batch[0], answer
+        yield from ((each.group_id, each) for each in answer.groups)
+
+    def offsets(
+        group: str, found: OffsetFetchResponse | OffsetFetchResponseGroup
+    ) -> _Committed | TailraceError:
+        return _committed(found, wanted, about=f"offsets of group {group!r}")
+
+    def unknown(_: str, found: OffsetFetchResponse | OffsetFetchResponseGroup) -> _Committed | None:
+        is_unknown = found.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        return Outcomes({}) if is_unknown else None
+
+    return ItemRequest(
+        what="the offsets of group",
+        target=group_coordinator,
+        request=request,
+        response=OffsetFetchResponse,
+        entries=of_groups,
+        special=unknown,
+        value=offsets,
+        first_version=first_version,
+        is_single=is_single,
+    )
 
 
 def _committed(
