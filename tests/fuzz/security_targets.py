@@ -1,4 +1,4 @@
-"""Fuzz targets of security: texts of settings, certificates, and what token endpoints answer."""
+"""Fuzz targets of security: texts of settings, certificates, and what HTTP endpoints answer."""
 
 import json
 import ssl
@@ -6,6 +6,7 @@ import warnings
 from contextlib import suppress
 
 from tailrace.broker.checking import Given, checked
+from tailrace.cli.top.metrics import parse_samples
 from tailrace.client.config import parse_client_config
 from tailrace.client.nodes.oauth import expiry_of, unsecured_token
 from tailrace.client.nodes.oidc import endpoint_fault, read_token
@@ -205,6 +206,15 @@ TARGETS = (
         name="address of a token endpoint",
         seeds=(b"https://idp.example.com:8443/oauth/token?a=b", b"http://[::1]:80/"),
         run=read_url,
+        refusals=(),
+    ),
+    FuzzTarget(
+        name="page for Prometheus",
+        seeds=(
+            b'kafka_network_requestmetrics_requests_total{request="Produce",version="9"} 10.0\n',
+            b'process_cpu_seconds_total 1e3 1700\ntailrace_ready{a="\\"b",c=""} NaN\n',
+        ),
+        run=parse_samples,
         refusals=(),
     ),
     FuzzTarget(

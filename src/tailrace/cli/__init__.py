@@ -34,6 +34,7 @@ SUBCOMMANDS = {
     "quota": "Set, list and remove quotas of users, client ids and addresses.",
     "serve": "Run a Kafka broker on DIR until Ctrl-C, SIGTERM or SIGHUP.",
     "storage": "Format log directories, and show the ids in them.",
+    "top": "Watch rates, lag, partitions and brokers of a Kafka cluster.",
     "topic": "Create, list, describe, alter and delete topics of a cluster.",
     "transaction": "List and describe transactions, and abort hanging ones.",
     "user": "Create, list, alter and remove users that log in by SCRAM.",
