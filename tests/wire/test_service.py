@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tailrace import Admin
+from tailrace.runtime.machine import read_machine
 from tests.wire.test_serve import COMMAND, ready, serving
 
 pytestmark = pytest.mark.wire
@@ -95,9 +96,14 @@ def test_a_restart_refuses_no_connection(tmp_path: Path) -> None:
 
 
 def test_a_stop_that_hangs_is_broken_off(tmp_path: Path) -> None:
-    """The exit code says so, and the directory has no mark of a clean shutdown."""
+    """The exit code says so, and the directory has no mark of a clean shutdown.
+
+    Until then others see that it is in use.
+    """
     data = tmp_path / "data"
     with serving(data, "--override", "tailrace.shutdown.timeout.ms=1000") as (process, _):
+        [used] = read_machine(directories=[str(data)], addresses=[], secrets=[]).directories
+        assert used.is_in_use
         mark = data / ".kafka_cleanshutdown.tmp"
         before = signal.signal(signal.SIGIO, signal.SIG_IGN)
         try:

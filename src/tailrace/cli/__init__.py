@@ -21,6 +21,7 @@ from tailrace.errors import ConfigError, MissingExtraError, TailraceError
 SUBCOMMANDS = {
     "acl": "Add, list and remove access control lists of a Kafka cluster.",
     "broker": "Show and change settings of brokers, and their log directories.",
+    "check": "Look at this machine, and say what to change for a node.",
     "cluster": "Show, start or move a cluster; read a metadata log's files.",
     "config": "Check files of settings without starting a broker.",
     "consume": "Print records of a topic of any Kafka cluster.",

@@ -1,0 +1,188 @@
+"""`tailrace check` on readings of machines, and on the one that runs the tests."""
+
+import json
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.broker.config import broker_config
+from tailrace.broker.machine_checks import Check, checks, secret_files
+from tailrace.runtime.machine import Directory, Machine, Mount
+from tailrace.values import replace
+from tests.unit.cli.running import documented, run
+
+DATA = Directory(
+    path="/data",
+    exists=True,
+    is_usable=True,
+    owner="kafka",
+    mode=0o750,
+    mount=Mount("/", "ext4", frozenset(["rw", "relatime"])),
+    free_bytes=200 << 30,
+    total_bytes=500 << 30,
+    free_inodes=1_000_000,
+    segment_count=300,
+    partition_count=200,
+    is_in_use=False,
+)
+GOOD = Machine(
+    python=(3, 13),
+    has_kernels=True,
+    user="kafka",
+    descriptors_max=524_288,
+    threads_max=10_000,
+    memory_bytes=16 << 30,
+    memory_bytes_max=4 << 30,
+    cores_max=2.0,
+    swap_bytes=0,
+    swappiness=60,
+    backlog_max=4096,
+    local_ports=(32768, 60999),
+    is_clock_kept=True,
+    directories=[DATA],
+    refused_ports={},
+    exposed_files=[],
+)
+
+
+def found(machine: Machine, **settings: str) -> list[Check]:
+    """The checks of a machine that are not all well."""
+    config = broker_config({"log.dirs": "/data", **settings})
+    return [each for each in checks(machine, config) if each.level != "ok"]
+
+
+def test_nothing_is_said_of_a_good_machine() -> None:
+    """Nor of one that tells nothing, such as a container without /proc."""
+    assert found(GOOD) == []
+    nothing: dict[str, Any] = dict.fromkeys(
+        [
+            "threads_max", "memory_bytes", "memory_bytes_max", "cores_max", "swap_bytes",
+            "swappiness", "backlog_max", "local_ports", "is_clock_kept",
+        ]
+    )  # fmt: skip
+    unknown = replace(DATA, mount=None, free_inodes=None)
+    assert found(replace(GOOD, directories=[unknown], **nothing)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"python": (3, 10)}, ("warn", "python", "Python 3.10", "3.11 to 3.14")),
+        ({"has_kernels": False}, ("fail", "kernels", "not there", "pip install")),
+        (
+            {"descriptors_max": 2000},
+            ("warn", "descriptors", "2000 .* 2848 for 200 partitions with 300", "LimitNOFILE=5696"),
+        ),
+        ({"threads_max": 100}, ("warn", "threads", "100 threads .* up to 64", "TasksMax=256")),
+        (
+            {"memory_bytes_max": 512 << 20},
+            ("warn", "memory", "control group has 512.0 MiB; .* up to 612.0 MiB", "max.connec"),
+        ),
+        ({"cores_max": 0.5}, ("warn", "cpu", "0.5 cores .* each 0.1 s", "--cpus=1")),
+        ({"swap_bytes": 1 << 30}, ("warn", "swap", "1.0 GiB, with vm.swappiness=60", "swappin")),
+        ({"is_clock_kept": False}, ("warn", "clock", "nothing keeps it right", "timedatectl")),
+        ({"backlog_max": 128}, ("warn", "backlog", "128 connections .* 512", "somaxconn=512")),
+        ({"local_ports": (9000, 9999)}, ("warn", "port", "9092 is one of", "reserved_ports=9092")),
+        (
+            {"refused_ports": {("127.0.0.1", 9092): "address already in use"}},
+            ("fail", "port", "127.0.0.1:9092: address already in use", "ss -ltnp"),
+        ),
+        ({"exposed_files": ["/etc/a"]}, ("warn", "secrets", "/etc/a has", "chmod o= /etc/a")),
+        (
+            {"directories": [DATA, replace(DATA, path="/more")]},
+            ("warn", "volumes", "/data, /more are on one file system, /", "for each disk"),
+        ),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+)
+def test_a_limit_is_said_with_its_reason_and_what_to_do(
+    change: Mapping[str, Any], expected: tuple[str, str, str, str]
+) -> None:
+    """One line for each, and no other check changes its mind."""
+    [check] = found(replace(GOOD, **change))
+    level, name, text, advice = expected
+    assert (check.level, check.name) == (level, name)
+    assert re.search(text, check.text)
+    assert advice in check.advice
+
+
+@pytest.mark.parametrize(
+    ("change", "level", "text", "advice"),
+    [
+        ({"is_usable": False}, "fail", "/data belongs to kafka", "install -d -o kafka"),
+        ({"exists": False, "is_usable": False}, "fail", "above /data, which is not", "install -d"),
+        ({"mode": 0o755}, "warn", "open to every user of the machine .mode 755", "chmod o= /data"),
+        ({"free_bytes": 1 << 30}, "warn", "1.0 GiB of 500.0 GiB free; segments", "log-dirs"),
+        ({"free_bytes": 1 << 20}, "fail", "1.0 MiB of 500.0 GiB free; segments", "log-dirs"),
+        ({"free_inodes": 500}, "warn", "500 inodes free", "df -i"),
+        ({"mount": Mount("/", "nfs4", frozenset(["rw"]))}, "warn", "nfs4: appends", "a disk"),
+        ({"mount": Mount("/", "tmpfs", frozenset(["rw"]))}, "warn", "go with the machine", "dir"),
+        ({"mount": Mount("/", "overlay", frozenset(["rw"]))}, "warn", "container", "a volume"),
+        ({"mount": Mount("/", "xfs", frozenset(["ro", "noatime"]))}, "fail", "read-only", "mount"),
+        ({"mount": Mount("/", "xfs", frozenset(["noatime", "sync"]))}, "warn", "sync", "without"),
+        (
+            {"mount": Mount("/", "ext4", frozenset(["relatime", "nobarrier"]))},
+            "warn", "a flush does not reach the device", "without nobarrier",
+        ),
+        ({"mount": Mount("/", "ext4", frozenset(["rw"]))}, "warn", "access times", "relatime"),
+    ],
+)  # fmt: skip
+def test_a_directory_is_looked_at(
+    change: Mapping[str, Any], level: str, text: str, advice: str
+) -> None:
+    """Its rights, its room, and the file system that it is on."""
+    [check] = found(replace(GOOD, directories=[replace(DATA, **change)]))
+    assert check.level == level
+    assert re.search(text, check.text)
+    assert advice in check.advice
+
+
+def test_a_port_of_the_node_itself_is_no_failure() -> None:
+    """Its directory is in use then."""
+    machine = replace(
+        GOOD,
+        directories=[replace(DATA, is_in_use=True)],
+        refused_ports={("127.0.0.1", 9092): "address already in use"},
+    )
+    assert found(machine) == []
+
+
+def test_files_with_secrets_are_those_that_settings_name() -> None:
+    """The file of the settings is one if a secret is in it and is not only named there."""
+    named = {
+        "ssl.key.password": "${file:/run/secrets/broker.properties:key}",
+        "listener.name.outside.ssl.keystore.location": "/etc/outside.pem",
+        "log.dirs": "/data",
+    }
+    expected = ["/run/secrets/broker.properties", "/etc/outside.pem"]
+    assert secret_files(named, "server.properties") == expected
+    given = {"ssl.key.password": "hunter2"}
+    assert secret_files(given, "server.properties") == ["server.properties"]
+
+
+def test_this_machine_is_read(tmp_path: Path) -> None:
+    """A taken port fails the command; a directory that is open elsewhere, and a readable secret."""
+    data, file = tmp_path / "data", tmp_path / "server.properties"
+    data.mkdir(mode=0o700)
+    (data / "t-0").mkdir()
+    (data / "t-0" / "00000000000000000000.log").touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        file.write_text(
+            f"log.dirs={data}\nlisteners=127.0.0.1:{port}\nlistener.name.x.sasl.jaas.config=y\n"
+        )
+        file.chmod(0o644)
+        result = run("check", "--config", file, "--json")
+        assert result.exit_code == 1
+        lines = [json.loads(line) for line in result.stdout.splitlines()]
+        fields = documented()["tailrace.check/1", "check", "check"]
+        assert all(each.keys() - {"format", "type"} == fields for each in lines)
+        by_name = {each["name"]: each for each in lines}
+        assert by_name["port"]["level"] == "fail"
+        assert "for 1 partitions with 1 segments" in by_name["descriptors"]["text"]
+        assert str(file) in by_name["secrets"]["text"]
+    assert f"127.0.0.1:{port} is" in run("check", "--config", file).stdout
