@@ -97,7 +97,7 @@ endif
 
 slow: setup ## Clusters, every crash, hundreds of kills of jobs, many more random cases: some hours
 	$(BIN)/python -m pytest --ignore=tests/devices --ignore=tests/kerberos --ignore=tests/kills -m slow --timeout=1200
-	$(BIN)/python -m pytest tests/crash tests/unit/spark/jobs/test_compact.py --every --timeout=1200
+	$(BIN)/python -m pytest tests/crash tests/unit/spark/jobs/test_compact.py tests/unit/cluster/test_metadata_damage.py --every --timeout=1200
 	$(BIN)/python -m pytest tests/unit tests/histories tests/simulation --hypothesis-profile=full --timeout=1200
 	$(BIN)/python -m pytest tests/properties tests/kernels tests/simulation/test_random.py tests/simulation/test_kinds_of_records.py --hypothesis-profile=slow --timeout=7200
 	$(BIN)/python -m pytest tests/kills --ignore=tests/kills/test_exactly_once.py --kills=50 -m "slow or not slow" --timeout=1200

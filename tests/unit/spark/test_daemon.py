@@ -171,6 +171,8 @@ def test_what_a_function_of_the_user_replaces_is_freed(
     """A large model after a few calls, a small one later, also where each call imports a module."""
     models: list[weakref.ref[Model]] = []
     collector = Collector()
+    gc.collect()
+    gc.freeze()  # What other tests keep would be searched 50 times.
     gc.disable()  # Only the calls of the daemon count.
     try:
         for call in range(50):
