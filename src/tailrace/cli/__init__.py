@@ -34,6 +34,7 @@ SUBCOMMANDS = {
     "produce": "Send lines as records to any Kafka cluster.",
     "quota": "Set, list and remove quotas of users, client ids and addresses.",
     "serve": "Run a Kafka broker on DIR until Ctrl-C, SIGTERM or SIGHUP.",
+    "service": "Print units with which systemd runs a node.",
     "storage": "Format log directories, and show the ids in them.",
     "top": "Watch rates, lag, partitions and brokers of a Kafka cluster.",
     "topic": "Create, list, describe, alter and delete topics of a cluster.",

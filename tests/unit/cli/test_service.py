@@ -1,0 +1,63 @@
+"""The units that `tailrace service` prints, and systemd's own check of them where it is there."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.running import lines, said
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """The settings of a node with two listeners, one of them on a name."""
+    file = tmp_path / "server.properties"
+    (tmp_path / "a b").mkdir()
+    file.write_text(
+        f"log.dirs={tmp_path}/a b,{tmp_path}/100%\nmetadata.log.dir={tmp_path}/meta\n"
+        "listeners=INSIDE://[::1]:9092,OUTSIDE://example.com:9094\n"
+        "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT\n"
+        "inter.broker.listener.name=INSIDE\ntailrace.shutdown.timeout.ms=90500\n"
+    )
+    return file
+
+
+def test_a_node_gets_its_units(config: Path, tmp_path: Path) -> None:
+    """The service has the paths and limits of its settings; systemd finds no fault in both."""
+    unit = lines("service", "unit", "--config", config, "--user", "kafka", "--sockets")
+    place = str(tmp_path)
+    for line in (
+        "Type=notify",
+        "User=kafka",
+        "TimeoutStopSec=106",
+        "RestartPreventExitStatus=1 2",
+        "Sockets=tailrace-inside.socket",
+        "Sockets=tailrace-outside.socket",
+        f'ReadWritePaths="{place}/a b" {place}/100%% {place}/meta',
+    ):
+        assert line in unit
+    [start] = [line for line in unit if line.startswith("ExecStart=/")]
+    assert start.endswith(f" serve --config {config}")
+    socket = lines("service", "socket", "--config", config, "inside")
+    assert "ListenStream=[::1]:9092" in socket
+    assert "FileDescriptorName=INSIDE" in socket
+    analyze = shutil.which("systemd-analyze")
+    if analyze is not None:
+        files = [tmp_path / "tailrace.service", tmp_path / "tailrace-inside.socket"]
+        for file, text in zip(files, (unit, socket), strict=True):
+            file.write_text("\n".join(line for line in text if "outside" not in line))
+        done = subprocess.run(
+            [analyze, "verify", *map(str, files)], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_socket_needs_a_listener_on_an_address(config: Path) -> None:
+    """Another one is refused, with those that there are."""
+    assert said("service", "socket", "--config", config, "main").endswith(
+        "there is no listener main; there are INSIDE, OUTSIDE"
+    )
+    assert "systemd listens on addresses only" in said(
+        "service", "socket", "--config", config, "outside"
+    )
