@@ -18,7 +18,7 @@ pytestmark = pytest.mark.wire
 RATE = 400_000
 """Bytes in a second: 0.8 MB at once, and what comes on top waits for a window to pass."""
 WINDOWS = {"quota.window.num": 3}
-"""Of a second each; Kafka's default of 11 would have the test wait for ten seconds."""
+"""Windows of a second each; Kafka's default of 11 would have the test wait for ten seconds."""
 VALUES = [b"%03d" % number * 5000 for number in range(90)]
 """1.35 MB."""
 
