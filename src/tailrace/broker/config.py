@@ -59,6 +59,7 @@ from tailrace.handlers.fetch_sessions import FetchSessionLimits
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.records.codecs import OUTPUT_SIZE_MAX
 from tailrace.records.codecs import SETTING as DECOMPRESSED_SETTING
+from tailrace.runtime.log_lines import FORMATS
 from tailrace.security.authorizer_config import AUTHORIZER_SETTINGS, AuthorizerConfig
 from tailrace.security.listener_config import LISTENER_TLS_SETTINGS, ListenerTlsConfig
 from tailrace.security.quotas import QUOTA_SETTINGS, QuotaConfig
@@ -70,6 +71,7 @@ from tailrace.values import dataclass, replace
 
 logger = logging.getLogger(__name__)
 
+LOG_FORMAT: Final = "tailrace.log.format"
 SUGGESTIONS_AT_START_MAX: Final = 50
 """Most unknown names of a file that get a suggestion: no client has sent them, but a file may be
 none of settings."""
@@ -173,6 +175,14 @@ class BrokerConfig:
         "partitions, with `controlled.shutdown.enable`; at its end the process ends as if it was "
         "killed, and the next start recovers. (Kafka waits for other leaders for 5 minutes, and "
         "then without a limit.)",
+    )
+    # Read by the command line, before the settings are checked.
+    log_format: str = setting(
+        LOG_FORMAT,
+        default="text",
+        choices=FORMATS,
+        text="Lines of the log, one for each event: `text` for people, or `json`; --log-format on "
+        "the command line.",
     )
     # Four bytes of Zstandard can stand for 128 KiB, and a client chooses what it sends.
     decompressed_bytes_max: int = setting(

@@ -631,7 +631,7 @@ class _Fetcher:
         self._shared.totals.errors += 1
         followed.refusal_count += 1
         logger.error(
-            "fetched_records_refused partition=%s leader=%s offset=%d time=%d reason=%s",
+            "fetched_records_refused partition=%s leader=%s offset=%d attempt=%d reason=%s",
             followed.name, self.node, offset, followed.refusal_count, error,
         )  # fmt: skip
         if followed.refusal_count < REFUSALS_MAX:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -12,6 +12,7 @@ from tailrace.errors import (
     ConfigError,
     DirectoryError,
     ListenError,
+    MissingExtraError,
     StorageError,
     TailraceError,
 )
@@ -43,7 +44,12 @@ if TYPE_CHECKING:
     help="Print only one line to stdout, when the node is in service: `ready HOST:PORT "
     "listeners=NAME://HOST:PORT,...`.",
 )  # fmt: skip
-@click.option("--verbose", is_flag=True, help="Log every connection.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="One line for each event, for people or as JSON (tailrace.log.format); default text.",
+)
+@click.option("--verbose", is_flag=True, help="Log at DEBUG: every connection and login.")
 def serve(
     *,
     data: str | None,
@@ -54,6 +60,7 @@ def serve(
     override: tuple[str, ...],
     from_environment: bool,
     print_ready: bool,
+    log_format: str | None,
     verbose: bool,
 ) -> None:
     r"""Run a Kafka broker on DIR until Ctrl-C, SIGTERM or SIGHUP.
@@ -77,7 +84,7 @@ def serve(
     import logging
     import os
 
-    from tailrace.broker.config import broker_config
+    from tailrace.broker.config import LOG_FORMAT, broker_config
     from tailrace.broker.listeners import with_sockets
     from tailrace.broker.process import serve as serve_until_stopped
     from tailrace.config import parse_assignments, read_properties
@@ -87,6 +94,7 @@ def serve(
         with_listeners,
         with_stores,
     )
+    from tailrace.runtime.log_lines import write_log
     from tailrace.runtime.network import SocketNetwork
     from tailrace.runtime.service_manager import open_service_manager
     from tailrace.runtime.system import system_runtime
@@ -107,8 +115,12 @@ def serve(
         "listeners": listen,
         "advertised.listeners": advertise,
         "node.id": None if node_id is None else str(node_id),
+        LOG_FORMAT: log_format,
     }
     given |= {name: value for name, value in options.items() if value is not None}
+    # Before the settings are checked, so that what is wrong with them is JSON too.
+    is_json = given.get(LOG_FORMAT, "").strip() == "json"
+    write_log(is_json=is_json, level=logging.DEBUG if verbose else logging.INFO)
     manager = open_service_manager(os.environ)
     # Host and port of each; an address of IPv6 has more.
     addresses = {name: each.getsockname()[:2] for name, each in manager.sockets.items()}
@@ -117,11 +129,10 @@ def serve(
         settings = broker_config(with_sockets(given, addresses))
     except ConfigError as error:
         sources = variables.sources if from_environment else {}
-        raise ConfigError([named_with(sources, each) for each in error.faults]) from None
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+        named = ConfigError([named_with(sources, each) for each in error.faults])
+        if is_json:
+            _log_end(named)
+        raise named from None
 
     report_variables(variables, are_taken=from_environment)
 
@@ -150,12 +161,25 @@ def serve(
             )
         )
     except TailraceError as error:
+        if is_json:
+            _log_end(error)
         if (code := _exit_code(error)) is None:
             raise
         click.echo(f"tailrace: {error}", err=True)
         sys.exit(code)
     if not print_ready:
         say_if_heard(f"[KafkaServer id={settings.node_id}] shut down completed")
+
+
+def _log_end(error: TailraceError) -> NoReturn:
+    """End with the exit code of an error, whose faults are events of the log."""
+    import logging
+
+    code = _exit_code(error) or (2 if isinstance(error, MissingExtraError) else 1)
+    faults = error.faults if isinstance(error, ConfigError) else [str(error)]
+    for each in faults:
+        logging.getLogger(__name__).critical("node_failed exit_code=%d reason=%s", code, each)
+    sys.exit(code)
 
 
 def _exit_code(error: TailraceError) -> int | None:

@@ -12,17 +12,10 @@ from tailrace.cluster.config_changes import ConfigChange
 from tailrace.errors import ConfigError
 from tailrace.handlers.services import InvalidRequestError, Services
 from tailrace.protocol.config_resources import ConfigOperation
+from tailrace.runtime.log_lines import LEVELS, level_name
 
 ROOT: Final = "root"
 _PACKAGE: Final = "tailrace"
-_TRACE: Final = 5
-_LEVELS: Final = {
-    "TRACE": _TRACE, "DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING,
-    "ERROR": logging.ERROR, "FATAL": logging.CRITICAL,
-}  # fmt: skip
-"""Python's level for each of Kafka's, rising."""
-
-logger = logging.getLogger(__name__)
 
 
 def logger_levels(services: Services, name: str) -> Iterator[tuple[str, str]]:
@@ -36,7 +29,7 @@ def logger_levels(services: Services, name: str) -> Iterator[tuple[str, str]]:
     _check_node(
         services, name, kind="Broker id", words="Unexpected broker id, expected {} but received {}"
     )
-    return ((each, _level_name(each)) for each in sorted(_names()))
+    return ((each, level_name(_logger(each).getEffectiveLevel())) for each in sorted(_names()))
 
 
 def alter_loggers(
@@ -56,8 +49,7 @@ def alter_loggers(
         _check(each)
     for each in () if is_dry_run else changes:
         is_set = each.operation is ConfigOperation.SET
-        _logger(each.name).setLevel(_LEVELS[each.value] if is_set else logging.NOTSET)
-        logger.warning("logger_changed name=%s level=%s", each.name, each.value or "(inherited)")
+        _logger(each.name).setLevel(LEVELS[each.value] if is_set else logging.NOTSET)
 
 
 def _check_node(services: Services, name: str, *, kind: str, words: str) -> None:
@@ -76,10 +68,10 @@ def _check(change: ConfigChange) -> None:
         )
     if change.name not in _names():
         raise ConfigError([f"Logger {change.name[:100]} does not exist!"])
-    if change.operation is ConfigOperation.SET and change.value not in _LEVELS:
+    if change.operation is ConfigOperation.SET and change.value not in LEVELS:
         fault = (
             f"Cannot set the log level of {change.name} to {change.value[:40]} as it is not a "
-            f"supported log level. Valid log levels are {', '.join(sorted(_LEVELS))}"
+            f"supported log level. Valid log levels are {', '.join(sorted(LEVELS))}"
         )
         raise ConfigError([fault])
     if change.operation is ConfigOperation.DELETE and change.name == ROOT:
@@ -95,12 +87,3 @@ def _names() -> set[str]:
 
 def _logger(name: str) -> logging.Logger:
     return logging.getLogger(None if name == ROOT else name)
-
-
-def _level_name(name: str) -> str:
-    """Kafka's name of the level that counts: the highest that is not above it."""
-    level = _logger(name).getEffectiveLevel()
-    return max(
-        (each for each in _LEVELS if _LEVELS[each] <= level), key=_LEVELS.__getitem__,
-        default="TRACE",
-    )  # fmt: skip

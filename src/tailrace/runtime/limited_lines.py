@@ -1,30 +1,46 @@
 """`LimitedLines`: log lines that a client can cause, of which those of a flood are counted.
 
     request_refused peer=10.0.0.7:51234 reason=...          the first one
-    repeated event=request_refused address=10.0.0.7 count=311 seconds=10
+    repeated name=request_refused address=10.0.0.7 count=311 seconds=10
 
-Invariant: an address gets one line for the first of an event, and one for each `WINDOW_S` in which
-it causes more; at most `COUNTS_MAX` are counted at a time, and those of further addresses together.
+    access_denied principal=User:alice operation=Read ...   the first one of these fields
+    repeated name=access_denied principal=User:alice operation=Read ... count=40 seconds=10
+
+Invariant: an address gets one line for the first of an event (`log`), or the same fields do
+(`log_equal`), and one for each `WINDOW_S` in which there are more. At most `COUNTS_MAX` are counted
+at a time, and further ones together.
 """
 
 import asyncio
 import logging
-from collections import Counter
+from collections.abc import Hashable
 from typing import Final
+
+from tailrace.values import dataclass
 
 WINDOW_S: Final = 10.0
 COUNTS_MAX: Final = 1000
 
 
+@dataclass(slots=True)
+class _Repeated:
+    """Lines that have something in common, of which the first was written."""
+
+    logger: logging.Logger
+    level: int
+    message: str
+    """The line that counts them, without the numbers."""
+    values: tuple[object, ...]
+    count: int = 0
+
+
 class LimitedLines:
     """The lines of one server, on its event loop."""
 
-    def __init__(self) -> None:
-        self._counts: Counter[tuple[logging.Logger, int, str, str]] = Counter()
-        """Lines of this window by logger, level, event and address.
-
-        The address is empty for those that are above `COUNTS_MAX`.
-        """
+    def __init__(self, *, counts_max: int = COUNTS_MAX) -> None:
+        self._counts_max = counts_max
+        self._counts: dict[Hashable, _Repeated] = {}
+        """Lines of this window, by what they have in common."""
         self._timer: asyncio.TimerHandle | None = None
 
     def log(
@@ -35,14 +51,31 @@ class LimitedLines:
         `message` begins with the event, a word, and `peer=%s`; `values` are for what follows.
         """
         event, address = message.partition(" ")[0], peer.rpartition(":")[0]
-        key = logger, level, event, address
-        if key not in self._counts and len(self._counts) >= COUNTS_MAX:
-            key = logger, level, event, ""
-        self._counts[key] += 1
-        if self._counts[key] == 1:
+        repeated = _Repeated(logger, level, "repeated name=%s address=%s", (event, address))
+        if self._is_first((logger, level, event, address), repeated):
             logger.log(level, message, peer, *values)
+
+    def log_equal(
+        self, logger: logging.Logger, level: int, message: str, *values: Hashable
+    ) -> None:
+        """Log a line, unless the same one was logged before; `message` begins with the event."""
+        event, _, fields = message.partition(" ")
+        repeated = _Repeated(logger, level, f"repeated name=%s {fields}", (event, *values))
+        if self._is_first((logger, level, message, values), repeated):
+            logger.log(level, message, *values)
+
+    def _is_first(self, key: Hashable, repeated: _Repeated) -> bool:
+        if not repeated.logger.isEnabledFor(repeated.level):
+            return False
+        if key not in self._counts and len(self._counts) >= self._counts_max:
+            event = repeated.values[0]
+            key = repeated.logger, repeated.level, event
+            repeated.message, repeated.values = "repeated name=%s address=others", (event,)
+        found = self._counts.setdefault(key, repeated)
+        found.count += 1
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._end_window)
+        return found.count == 1
 
     def close(self) -> None:
         """Log the counts that are due later."""
@@ -52,11 +85,11 @@ class LimitedLines:
 
     def _end_window(self) -> None:
         self._timer = None
-        for (logger, level, event, address), count in self._counts.items():
-            if count > 1:
-                logger.log(
-                    level,
-                    "repeated event=%s address=%s count=%d seconds=%.0f",
-                    event, address or "others", count, WINDOW_S,
+        for each in self._counts.values():
+            if each.count > 1:
+                each.logger.log(
+                    each.level,
+                    f"{each.message} count=%d seconds=%.0f",  # noqa: G004 - no value is in it
+                    *each.values, each.count, WINDOW_S,
                 )  # fmt: skip
         self._counts.clear()

@@ -57,7 +57,9 @@ class ServiceManager:
             self._socket.sendto(message.encode(errors="replace"), self._address)
         except OSError as error:
             if not self._has_failed:
-                logger.warning("service_manager_not_notified message=%s reason=%s", message, error)
+                logger.warning(
+                    "service_manager_not_notified notification=%s reason=%s", message, error
+                )
             self._has_failed = True
 
     def close(self) -> None:

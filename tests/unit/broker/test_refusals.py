@@ -76,7 +76,7 @@ async def test_a_flood_of_nonsense_does_not_fill_the_log(
         first, counted = [each for each in caplog.messages if "request_refused" in each]
         assert "reason=api key 999 version 0 is not served" in first
         assert counted == (
-            f"repeated event=request_refused address=memory count={len(REFUSED)} seconds=10"
+            f"repeated name=request_refused address=memory count={len(REFUSED)} seconds=10"
         )
 
 

@@ -409,7 +409,7 @@ def test_refused_connections_do_not_fill_the_log(caplog: pytest.LogCaptureFixtur
         first, counted = [each for each in caplog.messages if "refused" in each]
         assert first.startswith("connection_refused peer=10.0.0.10:")
         assert counted == (
-            "repeated event=connection_refused address=10.0.0.10 count=100 seconds=10"
+            "repeated name=connection_refused address=10.0.0.10 count=100 seconds=10"
         )
 
     run(scenario, {"max.connections.per.ip.overrides": "10.0.0.10:0"})

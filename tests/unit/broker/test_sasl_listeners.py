@@ -522,7 +522,7 @@ def test_a_flood_of_logins_is_counted(outside: Outside, caplog: pytest.LogCaptur
         each.getMessage() for each in caplog.records if "refused" in each.getMessage()
     ]
     assert "listener=SASL_PLAINTEXT mechanism=PLAIN user='alice' reason=the password" in first
-    assert "repeated event=login_refused address=memory count=50 seconds=10" in counted
+    assert "repeated name=login_refused address=memory count=50 seconds=10" in counted
     assert r"user='\nforged' reason=there is no such user" in again
     assert "guess" not in caplog.text
 

@@ -24,8 +24,8 @@ async def test_a_flood_of_many_addresses_has_a_bounded_number_of_lines(
     caplog.clear()
     await outside.pass_time(WINDOW_S)
     assert len(caplog.messages) == COUNTS_MAX + 1
-    assert "repeated event=refused address=10.0.0.7 count=2 seconds=10" in caplog.messages
-    others = f"repeated event=refused address=others count={4 * COUNTS_MAX} seconds=10"
+    assert "repeated name=refused address=10.0.0.7 count=2 seconds=10" in caplog.messages
+    others = f"repeated name=refused address=others count={4 * COUNTS_MAX} seconds=10"
     assert others in caplog.messages
 
 
@@ -44,7 +44,7 @@ async def test_events_of_an_address_are_counted_apart_and_again_in_each_window(
     assert caplog.messages == [
         "refused peer=a:1",
         "idle peer=a:1",
-        "repeated event=refused address=a count=2 seconds=10",
+        "repeated name=refused address=a count=2 seconds=10",
         "refused peer=a:2",
-        "repeated event=refused address=a count=2 seconds=10",
+        "repeated name=refused address=a count=2 seconds=10",
     ]

@@ -306,7 +306,7 @@ class Asker:
     def __init__(
         self, channel: ControllerChannel, logger: logging.Logger, line: Callable[[], str]
     ) -> None:
-        """`line` gives the log line of a failure up to its reason."""
+        """`line` gives the format of a log line up to its reason: an event and numbers."""
         self.reason = ""
         """Why the last request had no success; empty if it had."""
         self._channel = channel
@@ -341,7 +341,8 @@ class Asker:
     def failed(self, reason: str, *, level: int = logging.WARNING) -> None:
         """Note why a request had no success."""
         if reason != self.reason:
-            self._logger.log(level, "%s reason=%s", self._line(), reason)
+            line = f"{self._line()} reason=%s"
+            self._logger.log(level, line, reason)
         self.reason = reason
 
     def succeeded(self) -> None:

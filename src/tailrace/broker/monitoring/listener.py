@@ -290,4 +290,4 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the base class
         """Log a request; there are many of them, and all alike."""
-        logger.debug("http_request peer=%s %s", self.client_address[0], format % args)
+        logger.debug("http_request peer=%s request=%s", self.client_address[0], format % args)

@@ -126,7 +126,7 @@ class GroupCoordinator:
         """
         if node is None or node != self.node:
             return
-        logger.info("group_coordinator_lost group=%s %s reason=%s", self._group, node, why)
+        logger.info("group_coordinator_lost group=%s node=%s reason=%s", self._group, node, why)
         self.node = None
         # A coordinator moves when its broker is restarted, and the session runs on.
         self._retry_at = now
