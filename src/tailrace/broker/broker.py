@@ -47,6 +47,7 @@ from tailrace.replication.quotas import ReplicationQuota
 from tailrace.replication.replicas import Replicas, ReplicaStatistics
 from tailrace.replication.validation import BatchValidation
 from tailrace.runtime.system import Runtime
+from tailrace.security.audit import Audit
 from tailrace.security.quotas import ClientQuotas, QuotaStatistics
 from tailrace.server.dispatch import Dispatch, Dispatcher, RequestAnswers
 from tailrace.server.listener import Port, Server, ServerStatistics
@@ -195,6 +196,7 @@ class RunningBroker:
         self.fetch_sessions = FetchSessions(
             config.fetch_sessions, runtime.chance, name_of=self._topic_name
         )
+        self._audit = Audit()
         services = Services(
             node_id=config.node_id,
             cluster_id=cluster_id,
@@ -239,7 +241,8 @@ class RunningBroker:
                 check=self._check_changes,
                 apply=self.use_changes,
             ),
-            authorizer=config.access.authorizer(lambda: self.cluster.metadata.acls, runtime.clock),
+            authorizer=config.access.authorizer(lambda: self.cluster.metadata.acls, self._audit),
+            audit=self._audit,
         )
         self._services, self._security = services, security
         self._health, self._monitor = health, monitor
@@ -443,6 +446,7 @@ class RunningBroker:
         await self._quorum.before_stop()
         # No new requests first: what comes next ends what they would need.
         self._server.close()
+        self._audit.close()
         await self._quorum.stop()
         tasks = tuple(self._cleaning.values())
         for task in tasks:
@@ -553,6 +557,7 @@ class RunningBroker:
         """
         # No flush, no mark of a clean shutdown and no answer: the next start has to recover.
         self._server.close()
+        self._audit.close()
         if self._monitor is not None:
             self._monitor.close()
         if self._watching is not None:

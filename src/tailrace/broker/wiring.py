@@ -26,10 +26,17 @@ def find_handlers(services: Services) -> Callable[[int], Handler]:
     # One bound function for each API: this is asked for each request.
     @cache
     def find(key: int) -> Handler:
-        handler = partial(load_handler(key), services)
+        handler = _audited(key, partial(load_handler(key), services), services)
         return handler if services.authorizer is None else _guarded(key, handler, services)
 
     return find
+
+
+def _audited(key: int, handler: Handler, services: Services) -> Handler:
+    # With the first handler: a start needs none of it (decision 24).
+    from tailrace.handlers.audit import audited
+
+    return audited(handler, key, services.audit)
 
 
 def _guarded(key: int, handler: Handler, services: Services) -> Handler:

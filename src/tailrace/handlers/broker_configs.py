@@ -9,7 +9,6 @@ An unknown name is refused, where Kafka keeps it for plug-ins: there are none he
 mistake. What a request deletes need not be there, and need not be known.
 """
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -22,7 +21,6 @@ from tailrace.cluster.metadata.image import MIN_INSYNC_REPLICAS, ConfigResource
 from tailrace.cluster.records import config_records
 from tailrace.config.foreign import ForeignSetting, base_name, foreign_settings
 from tailrace.config.settings import (
-    HIDDEN,
     INT32_MAX,
     Setting,
     is_secret_name,
@@ -34,8 +32,6 @@ from tailrace.handlers.services import InvalidRequestError, Services
 from tailrace.protocol.config_resources import ConfigOperation, ConfigSource, ResourceType
 from tailrace.security.sasl_config import JAAS
 from tailrace.values import replace
-
-logger = logging.getLogger(__name__)
 
 ALL: Final = ""
 """The resource name of the settings that all brokers have."""
@@ -231,11 +227,6 @@ async def alter_broker(
     await services.changes.on_device(partial(services.own_controller.write, make))
     # After the write: settings that were refused by the device must not be in use.
     await services.settings.apply()
-    named = ",".join(
-        f"{key}={HIDDEN if _is_secret(services, key) else value}"
-        for key, value in sorted(planned.items())
-    )
-    logger.info("broker_configured node=%s configs=%s", name or "all", named)
 
 
 def check_is_this_broker(services: Services, name: str, *, kind: str, also: str = ",") -> None:

@@ -4,7 +4,6 @@ Subscriptions are kept in the metadata log, as in Kafka, and no client is asked 
 a Kafka without a plug-in that takes them does not ask either.
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -39,8 +38,6 @@ _MATCHED: Final = frozenset({
     "client_instance_id", "client_id", "client_software_name", "client_software_version",
     "client_source_address", "client_source_port",
 })  # fmt: skip
-
-logger = logging.getLogger(__name__)
 
 
 def subscriptions(services: Services) -> list[str]:
@@ -101,7 +98,6 @@ async def alter_subscription(
     owner = ConfigResource(ResourceType.CLIENT_METRICS, name)
     make = partial(config_records, owner=owner, wanted=planned)
     await services.changes.on_device(partial(services.own_controller.write, make))
-    logger.info("client_metrics_configured name=%s", name)
 
 
 def check_subscription(image: MetadataImage, name: str, configs: Mapping[str, str]) -> None:

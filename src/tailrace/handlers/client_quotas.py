@@ -1,6 +1,5 @@
 """Quotas of users, client ids and addresses, which are records of the metadata log."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 
@@ -21,8 +20,6 @@ from tailrace.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
-
-logger = logging.getLogger(__name__)
 
 _Part = Callable[[str | None], bool]
 """Whether a part of the filter matches the name of an entity."""
@@ -141,6 +138,4 @@ async def handle_alter_client_quotas(
     answer: AlterClientQuotasResponse = await decide_here(
         services, header, request, rule=alter_client_quotas
     )
-    if not request.validate_only and any(not each.error_code for each in answer.entries):
-        logger.info("client_quotas_changed peer=%s", header.caller.peer)
     return answer

@@ -1,6 +1,5 @@
 """The cluster: its brokers, their registrations, and the levels of its features."""
 
-import logging
 from enum import IntEnum
 from functools import partial
 
@@ -85,9 +84,6 @@ def handle_describe_cluster(
     )
 
 
-logger = logging.getLogger(__name__)
-
-
 async def handle_unregister_broker(
     services: Services, _: RequestHeader, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
@@ -114,7 +110,6 @@ async def handle_unregister_broker(
             error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
             error_message=f"Broker ID {broker_id} is not currently registered",
         )
-    logger.info("broker_unregistered node=%d", broker_id)
     return UnregisterBrokerResponse(error_code=ErrorCode.NONE, error_message=None)
 
 
@@ -192,9 +187,6 @@ async def _change_features(
     await services.changes.on_device(
         partial(services.own_controller.change_features, changes, is_dry_run=is_dry_run)
     )
-    if not is_dry_run:
-        named = ",".join(f"{name}={change.level}" for name, change in changes.items())
-        logger.info("features_changed levels=%s", named)
 
 
 def _kind(update: FeatureUpdateKey) -> int:

@@ -203,6 +203,26 @@ async def handle_incremental_alter_configs(
     return IncrementalAlterConfigsResponse(responses=results)
 
 
+def alter_logger_levels(
+    services: Services, resource: IncrementalAlterConfigsResource, *, is_dry_run: bool
+) -> IncrementalAlterConfigsResourceResponse:
+    """The result for loggers of this process, for a controller, which decides about the rest."""
+    code, message = ErrorCode.NONE, None
+    try:
+        one = _alteration(resource)
+        check_count(one.change_count)
+        changes = _checked(tuple(one.changes))
+        alter_loggers(services, one.resource_name, changes, is_dry_run=is_dry_run)
+    except TailraceError as error:
+        code, message = error_code(error), error_message(error)
+    return IncrementalAlterConfigsResourceResponse(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
 def _alteration(resource: AlterConfigsResource | IncrementalAlterConfigsResource) -> Alteration:
     changes: Iterable[WantedChange]
     if isinstance(resource, AlterConfigsResource):

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from tailrace.cluster.records import Endpoint
 from tailrace.handlers.services import Services, error_code
-from tailrace.handlers.topics import missing_topic
+from tailrace.handlers.topics import create_for_client
 from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
@@ -46,7 +46,7 @@ async def handle_find_coordinator(
     services: Services, header: RequestHeader, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """Name the coordinator of every key."""
-    code = await _prepare(services, request.key_type)
+    code = await _prepare(services, header, request.key_type)
 
     def find(key: str) -> _Found:
         if code is not ErrorCode.NONE:
@@ -99,16 +99,17 @@ def _find(services: Services, kind: CoordinatorKeyType, key: str) -> _Found:
     return _Found(ErrorCode.NONE, leader.node_id, leader.endpoint)
 
 
-async def _prepare(services: Services, kind: int) -> ErrorCode:
+async def _prepare(services: Services, header: RequestHeader, kind: int) -> ErrorCode:
     """Create the topic of the coordinator, if it does not exist yet."""
     match kind:
         case CoordinatorKeyType.GROUP:
             return await _create_once(
-                services, OFFSETS_TOPIC, modules="tailrace.coordinator.groups.modules"
+                services, header, OFFSETS_TOPIC, modules="tailrace.coordinator.groups.modules"
             )
         case CoordinatorKeyType.TRANSACTION:
             return await _create_once(
                 services,
+                header,
                 TRANSACTIONS_TOPIC,
                 modules="tailrace.coordinator.transactions.modules",
             )
@@ -117,15 +118,17 @@ async def _prepare(services: Services, kind: int) -> ErrorCode:
             return ErrorCode.INVALID_REQUEST
 
 
-async def _create_once(services: Services, name: str, *, modules: str) -> ErrorCode:
+async def _create_once(
+    services: Services, header: RequestHeader, name: str, *, modules: str
+) -> ErrorCode:
     # Every client asks at its start: a topic is made only for the first.
     if name not in services.cluster.image.topics:
         # Before the topic is there: its partitions import this too, but refuse clients meanwhile.
         # Kafka makes it also when `auto.create.topics.enable` is off.
         await services.threads.run(lambda: import_module(modules))
-        refused = await services.create_topics([missing_topic(services, name)])
-        if name in refused:
-            return error_code(refused[name])
+        refused = await create_for_client(services, header, name)
+        if refused is not None:
+            return error_code(refused)
     made = services.cluster.image.topics.get(name)
     if made is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

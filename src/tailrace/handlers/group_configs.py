@@ -3,7 +3,6 @@
 A group need not exist to have settings, and keeps them when it is deleted, as in Kafka.
 """
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 
 from tailrace.cluster.config_changes import ConfigChange, changed_configs
@@ -17,8 +16,6 @@ from tailrace.errors import ConfigError
 from tailrace.handlers.config_entries import ConfigEntry, ConfigValue
 from tailrace.handlers.services import InvalidRequestError, Services
 from tailrace.protocol.config_resources import ConfigSource
-
-logger = logging.getLogger(__name__)
 
 _DECLARED = {each.name: each for each in GROUP_CONFIGS}
 
@@ -74,8 +71,6 @@ async def alter_group(
             await services.changes.on_device(
                 lambda: services.own_controller.configure_group(group_id, planned)
             )
-            named = ",".join(f"{name}={value}" for name, value in sorted(planned.items()))
-            logger.info("group_configured group=%s configs=%s", group_id, named)
 
 
 def _configs_of(services: Services, group_id: str) -> Mapping[str, str]:

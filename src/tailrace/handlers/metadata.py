@@ -35,7 +35,7 @@ from tailrace.handlers.services import (
     Services,
     error_code,
 )
-from tailrace.handlers.topics import missing_topic
+from tailrace.handlers.topics import create_for_client
 from tailrace.handlers.views import View, view_of
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
 from tailrace.protocol.errors import ErrorCode
@@ -65,7 +65,7 @@ def handle_metadata(
     # v0 has no null for a list, so an empty one means all.
     wants_all = request.topics is None or (header.api_version == 0 and not request.topics)
     describe = _describe_by_name if header.api_version in UNREADY_FOR_IDS else _describe_cluster
-    make = partial(describe, services, request, version=header.api_version, wants_all=wants_all)
+    make = partial(describe, services, header, request, wants_all=wants_all)
     if wants_all:
         return LongAnswer(make) if are_many(services.cluster.image.topics.values()) else make()
     wanted = request.topics or ()
@@ -83,7 +83,7 @@ def _is_by_id(wanted: MetadataRequestTopic) -> bool:
 
 
 async def _describe_by_name(
-    services: Services, request: MetadataRequest, *, version: int, wants_all: bool
+    services: Services, header: RequestHeader, request: MetadataRequest, *, wants_all: bool
 ) -> MetadataResponse:
     """Describe the cluster, unless the request names a topic by id."""
     slices = Slices()
@@ -92,7 +92,7 @@ async def _describe_by_name(
             break
         await slices.turn()
     else:
-        return await _describe_cluster(services, request, version=version, wants_all=wants_all)
+        return await _describe_cluster(services, header, request, wants_all=wants_all)
 
     def refuse(wanted: MetadataRequestTopic) -> MetadataResponseTopic:
         # Before v12 no topic of an answer is without a name.
@@ -121,10 +121,10 @@ def are_many(topics: Iterable[Topic]) -> bool:
 
 
 async def _describe_cluster(
-    services: Services, request: MetadataRequest, *, version: int, wants_all: bool
+    services: Services, header: RequestHeader, request: MetadataRequest, *, wants_all: bool
 ) -> MetadataResponse:
     slices = Slices()
-    view = view_of(services, version=version)
+    view = view_of(services, version=header.api_version)
     if wants_all:
         known = services.cluster.image.topics.values()
         topics = [await _describe(view, request, topic, slices=slices) for topic in known]
@@ -136,7 +136,13 @@ async def _describe_cluster(
         await each_in_slices(request.topics or (), distinct.setdefault, slices)
         topics = [
             await _find_or_create(
-                services, view, request, wanted=wanted, slices=slices, may_create=may_create
+                services,
+                view,
+                request,
+                header=header,
+                wanted=wanted,
+                slices=slices,
+                may_create=may_create,
             )
             for wanted in distinct
         ]
@@ -163,6 +169,7 @@ async def _find_or_create(
     view: View,
     request: MetadataRequest,
     *,
+    header: RequestHeader,
     wanted: MetadataRequestTopic,
     slices: Slices,
     may_create: bool,
@@ -190,9 +197,9 @@ async def _find_or_create(
         # Awaited: a node that is its own controller has the topic in its answer. Another broker
         # answers UNKNOWN_TOPIC_OR_PARTITION while the controller creates it (KIP-590), and clients
         # ask again.
-        refused = await services.create_topics([missing_topic(services, wanted.name)])
-        if wanted.name in refused:
-            return _missing(wanted.name, error_code(refused[wanted.name]))
+        refused = await create_for_client(services, header, wanted.name)
+        if refused is not None:
+            return _missing(wanted.name, error_code(refused))
         topic = view.find_topic(wanted.name, NO_UUID)
     if topic is None:
         return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -1,6 +1,5 @@
 """SCRAM credentials of users, which are records of the metadata log."""
 
-import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -19,8 +18,6 @@ from tailrace.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-
-logger = logging.getLogger(__name__)
 
 
 def handle_describe_user_scram_credentials(
@@ -81,7 +78,4 @@ async def handle_alter_user_scram_credentials(
     answer: AlterUserScramCredentialsResponse = await decide_here(
         services, header, request, rule=alter_user_scram_credentials
     )
-    changed = [each.user for each in answer.results if not each.error_code]
-    if changed:
-        logger.info("scram_credentials_changed users=%s", ",".join(changed))
     return answer

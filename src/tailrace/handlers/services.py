@@ -57,6 +57,7 @@ from tailrace.replication.waiting import ReplicasTimedOutError
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import CutMeanwhileError
 from tailrace.runtime.threads import Threads
+from tailrace.security.audit import Audit
 from tailrace.security.quotas import ClientQuotas
 from tailrace.storage.appends import UnexpectedAppendOffsetError, UnreadableRecordsError
 from tailrace.storage.directories import UnusableDirectoryError
@@ -231,6 +232,8 @@ class Services:
     settings: BrokerSettings
     authorizer: "Authorizer | None"
     """Decides who may do what; None: everybody may do everything."""
+    audit: Audit
+    """Logs what clients have changed."""
 
     def endpoint(self) -> Endpoint | None:
         """The address of this broker for clients of the listener; None: it is not advertised."""

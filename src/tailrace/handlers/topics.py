@@ -9,7 +9,6 @@ settings use it.
 `broker.loading` opens the logs at a start.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -22,11 +21,10 @@ from tailrace.cluster.topic_rules import NewTopic
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services
 from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
+from tailrace.protocol.frames import RequestHeader
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.slices import Slices, each_in_slices
 from tailrace.storage.config import log_config, segment_configs
-
-logger = logging.getLogger(__name__)
 
 SHOWN_MAX: Final = 8
 """Most brokers of an invalid assignment that the message names."""
@@ -50,10 +48,7 @@ async def create_topics(
         # wait for it (decision 55).
         _expect(controller, replicas, topic=topic, numbers=topic.partitions)
         await slices.turn()
-    names = [topic.name for topic in topics]
-    controller.publish(*names)
-    partition_count = sum(topic.partition_count for topic in topics)
-    logger.info("topics_created names=%s partitions=%d", ",".join(names), partition_count)
+    controller.publish(*(topic.name for topic in topics))
 
 
 async def create_missing(
@@ -83,8 +78,22 @@ async def create_missing(
     return refused
 
 
-def missing_topic(services: Services, name: str) -> NewTopic:
-    """The topic to be created where a client or a coordinator asks for one that does not exist."""
+async def create_for_client(
+    services: Services, header: RequestHeader, name: str
+) -> TailraceError | None:
+    """Create a topic that a client misses, or have the controllers do it; an error if it cannot be.
+
+    It may be that of the coordinators. It is in the image then, if this node is the controller.
+    """
+    refused = await services.create_topics([_missing_topic(services, name)])
+    if name not in refused:
+        # The controllers know only this broker, and not whose request it was.
+        event = "topic_asked_for" if services.controller is None else "topic_created"
+        services.audit.changed(header, event, {"topic": name})
+    return refused.get(name)
+
+
+def _missing_topic(services: Services, name: str) -> NewTopic:
     # Also where a client looks at one before the first group: with the defaults of topics its
     # records would be deleted by age, and its number of partitions stays.
     if name == OFFSETS_TOPIC:
@@ -160,7 +169,6 @@ async def add_partitions(
     await changes.on_device(lambda: controller.prepare([topic]))
     _expect(controller, replicas, topic=topic, numbers=numbers)
     controller.publish(topic.name)
-    logger.info("partitions_created name=%s partitions=%d", topic.name, topic.partition_count)
 
 
 async def configure_topic(
@@ -176,8 +184,6 @@ async def configure_topic(
     await changes.on_device(lambda: controller.change(topic))
     # Not before it, since the broker's defaults may change meanwhile.
     replicas.configure(topic.name, log_config(topic.configs, controller.defaults.configs))
-    named = ",".join(f"{name}={value}" for name, value in sorted(topic.configs.items()))
-    logger.info("topic_configured name=%s configs=%s", topic.name, named)
 
 
 async def delete_topic(
@@ -204,7 +210,6 @@ async def delete_topic(
     # A request in between finds no topic, because the image does not have it any more.
     rests = await each_in_slices(names, close, slices)
     await changes.on_device(lambda: _do_all(rests))
-    logger.info("topic_deleted name=%s", topic.name)
 
 
 def _expect(

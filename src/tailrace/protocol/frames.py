@@ -66,6 +66,8 @@ class Caller(NamedTuple):
     """Its name by its login or its certificate."""
     listener: str = ""
     """The name of the listener to which it has connected."""
+    forwarder: str = ""
+    """The broker that has forwarded its request, as CLIENT_ID@HOST:PORT; empty: none has."""
 
     @property
     def host(self) -> str:

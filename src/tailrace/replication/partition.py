@@ -686,9 +686,7 @@ class Partition:
             raise OffsetOutOfRangeError(
                 offset, log_start_offset=self.log.start_offset, log_end_offset=high_watermark
             )
-        if raise_log_start(self.log, offset):
-            path = self.log.folder.path
-            logger.info("log_start_raised path=%s offset=%d reason=DeleteRecords", path, offset)
+        raise_log_start(self.log, offset)
         return offset
 
     def check_epoch(self, epoch: LeaderEpoch) -> None:

@@ -40,6 +40,7 @@ from tailrace.protocol.messages.sasl_authenticate import (
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tailrace.runtime.limited_lines import LimitedLines
 from tailrace.runtime.threads import BoundedThreads, Threads
+from tailrace.security.audit import AUDIT
 from tailrace.security.exchange import (
     Exchange,
     Granted,
@@ -49,8 +50,6 @@ from tailrace.security.exchange import (
     client_error,
 )
 from tailrace.values import dataclass
-
-logger = logging.getLogger(__name__)
 
 WORK_MAX: Final = 4
 """Logins by one mechanism of a listener that use threads at a time: a flood takes no more of them,
@@ -317,7 +316,7 @@ class ConnectionLogin:
         self.principal, self._user = principal, found.name
         self._exchange = None
         self._state = _State.OPEN
-        logger.debug(
+        AUDIT.debug(
             "login peer=%s listener=%s mechanism=%s user=%s",
             self._peer, self._logins.name, self._mechanism, found.name,
         )  # fmt: skip
@@ -364,7 +363,7 @@ class ConnectionLogin:
     def _note(self, reason: str, *, user: str) -> None:
         # The name is quoted, so that a client cannot make a line of its own.
         self._lines.log(
-            logger, logging.WARNING,
+            AUDIT, logging.WARNING,
             "login_refused peer=%s listener=%s mechanism=%s user=%.*r reason=%s",
             self._logins.name, self._mechanism or "-", _USER_SHOWN_MAX, user or self._user, reason,
             peer=self._peer,

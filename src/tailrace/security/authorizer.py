@@ -12,8 +12,8 @@ replays what differs. So an answer never rests on entries that this node knows t
 thousands differ, as after a snapshot, another index is made beside the requests, a slice in
 each turn of the loop; until it is whole, each question looks through all entries itself.
 
-Denials are logged, since they show an intruder, or why a program fails; but an attacker decides how
-many there are, so there is a limit to the lines of a minute, and the rest is counted.
+Denials are in the audit log, since they show an intruder, or why a program fails, and what was
+allowed for debugging (`audit`). Answers to repeated requests are asked for once, and logged once.
 
 Not here: what each API needs (`needs`), and what a refusal looks like (`handlers.access`).
 """
@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from tailrace.model import Principal
-from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.frames import RequestHeader
-from tailrace.runtime.clock import Clock, elapsed_ms
+from tailrace.runtime.log_lines import TRACE
 from tailrace.security.acls import (
     ANY_NAME,
     ANY_PRINCIPAL,
@@ -39,22 +38,17 @@ from tailrace.security.acls import (
     PatternType,
     title,
 )
+from tailrace.security.audit import AUDIT, Audit
 from tailrace.security.rules import Rules, Verdict
 
 if TYPE_CHECKING:
     from tailrace.protocol.metadata_records import AccessControlEntryRecord
-
-logger = logging.getLogger(__name__)
 
 ANSWERS_KEPT_MAX: Final = 4096
 """Most answers that are remembered, until entries change or there are more."""
 
 INDEXED_INLINE_MAX: Final = 200
 """Most entries that are indexed in one step: each takes some 5 us."""
-
-LINES_PER_WINDOW: Final = 100
-WINDOW_MS: Final = 60_000
-"""Time in which the same denial is logged once, and all together in at most so many lines."""
 
 # A name that Kafka asks about too, so that super users and open clusters need no entry.
 _SOME_NAME: Final = "hardcode"
@@ -68,13 +62,14 @@ class Authorizer:
     def __init__(
         self,
         entries_now: Callable[[], Mapping[UUID, "AccessControlEntryRecord"]],
-        clock: Clock,
+        audit: Audit,
         *,
         super_users: Iterable[str] = (),
         allows_without_entries: bool = False,
     ) -> None:
         """`entries_now` gives the entries of the newest image; the same object if none changed.
 
+        `audit` gets the denials.
         `super_users` are principals, such as `User:admin`. `allows_without_entries` is
         `allow.everyone.if.no.acl.found`.
         """
@@ -88,7 +83,7 @@ class Authorizer:
         self._answers: dict[_Question, bool] = {}
         self._answers_of_some: dict[_Question, bool] = {}
         """Answers about any name; clients may ask for the empty name, too, which is another one."""
-        self._denials = _DenialLog(clock)
+        self._audit = audit
 
     @property
     def version(self) -> object:
@@ -128,27 +123,46 @@ class Authorizer:
         """Whether the client of a request may do an operation with a resource of that name.
 
         `is_access`: the client asks for just this, so a denial is logged. Otherwise the answer only
-        decides what is shown, or another right would do as well.
+        decides what is shown, or another right would do as well, and it is logged as a detail
+        (`logIfDenied` of Kafka's Action).
         """
-        self.refresh()
         caller = header.caller
         question = (caller.principal, caller.host, operation, resource, name)
+        answer = self._answer(question)
+        level = logging.DEBUG if answer else logging.INFO if is_access else TRACE
+        if AUDIT.isEnabledFor(level):
+            self._log(header, question, level, is_allowed=answer)
+        return answer
+
+    def _answer(self, question: _Question) -> bool:
+        self.refresh()
         answer = self._answers.get(question)
         if answer is None:
             if len(self._answers) >= ANSWERS_KEPT_MAX:
                 self._answers.clear()
             answer = self._answers[question] = self._decide(question)[0]
-        if not answer and is_access:
-            self._denials.add(header, question, self._reason)
         return answer
+
+    def _log(
+        self, header: RequestHeader, question: _Question, level: int, *, is_allowed: bool
+    ) -> None:
+        _, _, operation, resource, name = question
+        fields = {
+            "operation": title(operation),
+            "resource_type": title(resource),
+            "resource": name,
+            "rule": self._decide(question)[1],
+        }
+        event = "access_allowed" if is_allowed else "access_denied"
+        self._audit.accessed(header, event, fields, level=level)
 
     def allows_some(
         self, header: RequestHeader, operation: AclOperation, resource: AclResource
     ) -> bool:
         """Whether the client may do an operation with any resource of a kind."""
-        if self.allows(header, operation, resource, name=_SOME_NAME, is_access=False):
-            return True
         caller = header.caller
+        if self._answer((caller.principal, caller.host, operation, resource, _SOME_NAME)):
+            return True
         question = (caller.principal, caller.host, operation, resource, "")
         answer = self._answers_of_some.get(question)
         if answer is None:
@@ -159,10 +173,11 @@ class Authorizer:
 
     def operations(self, header: RequestHeader, resource: AclResource, name: str) -> int:
         """The operations that the client may do, as bits by Kafka's numbers (KIP-430)."""
+        caller = header.caller
         allowed = (
             each
             for each in OPERATIONS[resource]
-            if self.allows(header, each, resource, name=name, is_access=False)
+            if self._answer((caller.principal, caller.host, each, resource, name))
         )
         return sum(1 << each for each in allowed)
 
@@ -224,46 +239,6 @@ class Authorizer:
         if not found.has_entries and self._allows_without_entries:
             return True, "DefaultAllow"
         return False, "DefaultDeny"
-
-    def _reason(self, question: _Question) -> str:
-        return self._decide(question)[1]
-
-
-class _DenialLog:
-    """Lines for denied accesses, with a limit."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._logged: set[_Question] = set()
-        """The denials of this window that have a line."""
-        self._ends_ms = 0
-        self._unlogged_count = 0
-
-    def add(
-        self, header: RequestHeader, question: _Question, reason_of: Callable[[_Question], str]
-    ) -> None:
-        """Log a denial, or count it."""
-        now_ms = elapsed_ms(self._clock)
-        if now_ms >= self._ends_ms:
-            if self._unlogged_count:
-                logger.info(
-                    "access_denied_again count=%d note=denials like those above, or too many for a "
-                    "line each",
-                    self._unlogged_count,
-                )
-            self._ends_ms, self._unlogged_count = now_ms + WINDOW_MS, 0
-            self._logged.clear()
-        if question in self._logged or len(self._logged) >= LINES_PER_WINDOW:
-            self._unlogged_count += 1
-            return
-        self._logged.add(question)
-        principal, host, operation, resource, name = question
-        # Quoted: names come from the request as they are, and may have line breaks.
-        logger.info(
-            "access_denied principal=%r operation=%s host=%s resource=%s:%s:%r request=%s rule=%r",
-            str(principal), title(operation), address_text(host), title(resource),
-            PatternType.LITERAL.name, name, ApiKey(header.api_key).title, reason_of(question),
-        )  # fmt: skip
 
 
 def _difference(

@@ -6,7 +6,6 @@ Not here: how it decides (`authorizer`).
 from typing import TYPE_CHECKING, Final
 
 from tailrace.config import setting, settings_of
-from tailrace.runtime.clock import Clock
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from tailrace.protocol.metadata_records import AccessControlEntryRecord
+    from tailrace.security.audit import Audit
     from tailrace.security.authorizer import Authorizer
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -56,11 +56,11 @@ class AuthorizerConfig:
     )
 
     def authorizer(
-        self, entries_now: "Callable[[], Mapping[UUID, AccessControlEntryRecord]]", clock: Clock
+        self, entries_now: "Callable[[], Mapping[UUID, AccessControlEntryRecord]]", audit: "Audit"
     ) -> "Authorizer | None":
         """Decides by the entries of the image who may do what; None: everybody may do everything.
 
-        `entries_now` gives those of the newest image.
+        `entries_now` gives those of the newest image, and `audit` gets what was denied.
         """
         if not self.has_authorizer:
             return None
@@ -69,7 +69,7 @@ class AuthorizerConfig:
 
         return Authorizer(
             entries_now,
-            clock,
+            audit,
             super_users=self.super_users,
             allows_without_entries=self.allows_without_acls,
         )

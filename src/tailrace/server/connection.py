@@ -35,6 +35,7 @@ from tailrace.protocol.frames import Caller
 from tailrace.runtime.limited_lines import LimitedLines
 from tailrace.runtime.network import AcceptedSocket
 from tailrace.runtime.slices import SLICE_S
+from tailrace.security.audit import AUDIT
 from tailrace.security.errors import TlsError
 from tailrace.server.dispatch import ConnectionRepeats, RequestAnswers
 from tailrace.server.memory import ConnectionMemory, ReceiveTurns, RequestMemory
@@ -273,10 +274,10 @@ class Connection:
                 error.stored.failed(error.reason)
                 logger.warning("answer_broken_off peer=%s reason=%s", self.peer, error)
             case TlsError():
-                self._log(
-                    logging.INFO,
-                    "tls_failed peer=%s listener=%s reason=%s",
-                    self._caller.listener, error,
+                # It may be that of a client that has to show a certificate.
+                self._lines.log(
+                    AUDIT, logging.INFO, "tls_failed peer=%s listener=%s reason=%s",
+                    self._caller.listener, error, peer=self.peer,
                 )  # fmt: skip
             case LoginEndedError():
                 # Its reason is in the log already, as part of a count if there are many.

@@ -82,9 +82,9 @@ async def test_a_start_never_goes_back(outside: Outside, caplog: pytest.LogCaptu
         await filled(peer)
         await delete_records(peer, "t", 6)
         assert (await delete_records(peer, "t", 3)).low_watermark == 6
-    raised = [line for line in caplog.messages if line.startswith("log_start_raised")]
+    raised = [line for line in caplog.messages if line.startswith("records_deleted")]
     assert len(raised) == 1
-    assert raised[0].endswith("/t-0 offset=6 reason=DeleteRecords")
+    assert raised[0].endswith("api=DeleteRecords topic=t partition=0 log_start_offset=6")
 
 
 @pytest.mark.parametrize(

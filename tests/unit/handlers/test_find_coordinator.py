@@ -21,6 +21,7 @@ from tailrace.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from tailrace.security.audit import Audit
 from tailrace.storage.config import log_config
 from tailrace.testing import Outside
 from tests.unit.cluster.followed import A, B, Followed, broker, topic
@@ -41,6 +42,7 @@ class Answering:
         self.services = cast(
             "Any",
             SimpleNamespace(
+                audit=Audit(),
                 node_id=1,
                 listener="PLAINTEXT",
                 cluster=self.followed.cluster,

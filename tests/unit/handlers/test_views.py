@@ -44,6 +44,7 @@ from tailrace.protocol.messages.metadata import (
     MetadataResponsePartition,
 )
 from tailrace.protocol.metadata_records import RemoveTopicRecord
+from tailrace.security.audit import Audit
 from tests.unit.cluster.followed import A, B, Followed, broker, topic
 
 # Each test that waits runs on the loop of this fixture.
@@ -68,6 +69,7 @@ class Answering:
         self.services = cast(
             "Any",
             SimpleNamespace(
+                audit=Audit(),
                 authorizer=None,
                 node_id=1,
                 listener="PLAINTEXT",

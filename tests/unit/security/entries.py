@@ -9,8 +9,8 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.frames import Caller, RequestHeader
 from tailrace.protocol.metadata_records import AccessControlEntryRecord
 from tailrace.security.acls import AclOperation, AclResource, PatternType, Permission
+from tailrace.security.audit import Audit
 from tailrace.security.authorizer import Authorizer
-from tests.unit.storage.builders import SetClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,10 +59,9 @@ class Lists:
         allows_without_entries: bool = False,
     ) -> None:
         self.entries: Mapping[UUID, AccessControlEntryRecord] = {}
-        self.clock = SetClock()
         self.authorizer = Authorizer(
             lambda: self.entries,
-            self.clock,
+            Audit(),
             super_users=super_users,
             allows_without_entries=allows_without_entries,
         )

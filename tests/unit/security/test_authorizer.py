@@ -6,14 +6,13 @@ import pytest
 
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.metadata_records import AccessControlEntryRecord
+from tailrace.runtime.limited_lines import WINDOW_S
+from tailrace.runtime.log_lines import TRACE
 from tailrace.security.acls import AclOperation as Op
 from tailrace.security.acls import AclResource, PatternType, Permission
-from tailrace.security.authorizer import (
-    ANSWERS_KEPT_MAX,
-    LINES_PER_WINDOW,
-    WINDOW_MS,
-    address_text,
-)
+from tailrace.security.audit import ACCESSES_MAX
+from tailrace.security.authorizer import ANSWERS_KEPT_MAX, address_text
+from tailrace.testing import Outside
 from tests.unit.security.entries import Lists, entry, request_of
 
 PREFIXED = PatternType.PREFIXED
@@ -216,53 +215,65 @@ def test_some_resource_is_allowed_that_no_denial_covers(
     assert found is is_allowed
 
 
-def test_a_denied_access_is_logged_with_all_that_led_to_it(
+async def test_a_denied_access_is_logged_with_all_that_led_to_it(
+    outside: Outside,  # noqa: ARG001 - the loop of the test
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Principal, operation, host, resource, request, and the entry that decided."""
+    """The line names client, request, operation, resource, and the entry that decided."""
     caplog.set_level(logging.INFO)
     lists = Lists(entry(Op.READ, "fl", pattern=PREFIXED, permission=DENY))
     lists.allows(Op.READ)
-    lists.allows(Op.WRITE, "a\nb")
+    lists.allows(Op.WRITE, "other")
     first, second = caplog.messages
     assert first == (
-        "access_denied principal='User:alice' operation=Read host=10.0.0.1 "
-        "resource=Topic:LITERAL:'flights' request=Fetch rule='Deny:Topic:PREFIXED:fl'"
+        "access_denied principal=User:alice host=10.0.0.1 client_id=c listener=L api=Fetch "
+        "operation=Read resource_type=Topic resource=flights rule=Deny:Topic:PREFIXED:fl"
     )
-    assert r"resource=Topic:LITERAL:'a\nb'" in second
-    assert second.endswith("rule='DefaultDeny'")
+    assert second.endswith("resource=other rule=DefaultDeny")
 
 
-def test_what_only_decides_about_an_answer_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Filters of lists and authorized operations are no attempts."""
-    caplog.set_level(logging.INFO)
+async def test_what_only_decides_about_an_answer_is_a_detail(
+    outside: Outside,  # noqa: ARG001 - the loop of the test
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Filters of lists are no attempts: Kafka, too, logs them at TRACE."""
+    caplog.set_level(logging.DEBUG)
     authorizer = Lists().authorizer
     header = request_of(api=ApiKey.METADATA)
     authorizer.allows(header, Op.READ, AclResource.TOPIC, name="flights", is_access=False)
     authorizer.operations(header, AclResource.TOPIC, "flights")
     authorizer.allows_some(header, Op.WRITE, AclResource.TOPIC)
     assert caplog.messages == []
+    caplog.set_level(TRACE)
+    authorizer.allows(header, Op.READ, AclResource.TOPIC, name="flights", is_access=False)
+    assert [each.levelno for each in caplog.records] == [TRACE]
 
 
-def test_an_access_that_is_allowed_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Unlike in Kafka not even for debugging: each request would pay for the question."""
+async def test_an_access_that_is_allowed_is_logged_for_debugging(
+    outside: Outside,  # noqa: ARG001 - the loop of the test
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With the entry that allows it, once in ten seconds."""
     caplog.set_level(logging.DEBUG)
-    assert Lists(entry(Op.READ)).allows(Op.READ)
-    assert caplog.messages == []
+    lists = Lists(entry(Op.READ))
+    assert lists.allows(Op.READ)
+    assert lists.allows(Op.READ)
+    [line] = [each for each in caplog.messages if each.startswith("access_allowed")]
+    assert line.endswith("rule=Allow:Topic:LITERAL:flights")
 
 
-def test_a_flood_of_denials_is_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """The same one has one line in a minute, and all together at most `LINES_PER_WINDOW`."""
+async def test_a_flood_of_denials_is_counted(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same one has one line, those that differ at most `ACCESSES_MAX`, and each has a count."""
     caplog.set_level(logging.INFO)
     lists = Lists()
-    for _ in range(5):
-        lists.allows(Op.READ)
-    assert len(caplog.messages) == 1
-    for number in range(LINES_PER_WINDOW + 50):
+    for number in (*[0] * 5, *range(ACCESSES_MAX + 50)):
         lists.allows(Op.READ, f"t{number}")
-    assert len(caplog.messages) == LINES_PER_WINDOW
-    lists.clock.pause(WINDOW_MS / 1000)
-    lists.allows(Op.READ)
-    counted, again = caplog.messages[LINES_PER_WINDOW:]
-    assert counted.startswith("access_denied_again count=55 ")
-    assert again.startswith("access_denied ")
+    assert len(caplog.messages) == ACCESSES_MAX + 1
+    caplog.clear()
+    await outside.pass_time(WINDOW_S)
+    same, others = caplog.messages
+    assert same.startswith("repeated name=access_denied principal=User:alice ")
+    assert same.endswith("resource=t0 rule=DefaultDeny count=6 seconds=10")
+    assert others == "repeated name=access_denied address=others count=50 seconds=10"

@@ -3,15 +3,27 @@
 Tools that ask the controller itself look at settings before they change them.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.broker.changing import is_changeable
 from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.cluster.metadata.image import EVERYTHING_CHANGED, MetadataImage
 from tailrace.cluster.state import FollowedCluster
 from tailrace.coordinator.groups.settings import ConsumerSettings
+from tailrace.handlers.configs import alter_logger_levels
 from tailrace.handlers.services import BrokerSettings
-from tailrace.values import dataclass
+from tailrace.protocol.config_resources import ResourceType
+from tailrace.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from tailrace.values import dataclass, replace
+
+if TYPE_CHECKING:
+    from tailrace.handlers.services import Services
+
+_LOGGERS: Final = ResourceType.BROKER_LOGGER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,6 +60,25 @@ def described_node(
         ),
         consumer_settings=config.consumer_groups,
     )
+
+
+async def alter_with_loggers(
+    node: "Services",
+    request: IncrementalAlterConfigsRequest,
+    decide: Callable[[IncrementalAlterConfigsRequest], Any],
+) -> IncrementalAlterConfigsResponse:
+    """The answer where levels of loggers of this process are among the changes (KIP-412).
+
+    `decide` is the handler for the rest, which is of the cluster.
+    """
+    loggers = [each for each in request.resources if each.resource_type == _LOGGERS]
+    others = [each for each in request.resources if each.resource_type != _LOGGERS]
+    answer = IncrementalAlterConfigsResponse()
+    if others:
+        decided = decide(replace(request, resources=tuple(others)))
+        answer = await decided if isinstance(decided, Awaitable) else decided
+    done = (alter_logger_levels(node, each, is_dry_run=request.validate_only) for each in loggers)
+    return replace(answer, responses=(*answer.responses, *done))
 
 
 def _unchecked(*_: object) -> None:

@@ -67,8 +67,7 @@ def _log_brokers(before: MetadataImage, after: MetadataImage) -> None:
         if old is new:
             continue
         if new is None:
-            logger.warning("broker_unregistered broker=%d", broker_id)
-            continue
+            continue  # By a request, which the audit log has.
         is_known = old is not None and old.broker_epoch == new.broker_epoch
         if not is_known:
             logger.info(

@@ -31,7 +31,11 @@ from uuid import UUID
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.controller.config_rules import config_rules
-from tailrace.broker.controller.described import DescribedNode, described_node
+from tailrace.broker.controller.described import (
+    DescribedNode,
+    alter_with_loggers,
+    described_node,
+)
 from tailrace.broker.controller.log_answers import Quorum
 from tailrace.broker.controller.log_lines import log_changes
 from tailrace.broker.controller.log_start import epoch_step, start_log
@@ -50,6 +54,7 @@ from tailrace.cluster.metadata.image import NOTHING_CHANGED, ImageChange, Metada
 from tailrace.cluster.metadata.log import MetadataLog
 from tailrace.handlers.acls import described_acls, no_creation, no_deletion
 from tailrace.handlers.api_versions import versions_answer
+from tailrace.handlers.audit import audited
 from tailrace.handlers.describe_configs import handle_describe_configs
 from tailrace.handlers.quorum import voters_refusal
 from tailrace.handlers.refusals import refusal
@@ -62,6 +67,7 @@ from tailrace.handlers.security import (
 )
 from tailrace.protocol.answers import Answer, Handled, Handler
 from tailrace.protocol.apis import APIS, BETWEEN_NODES, Api, ApiKey
+from tailrace.protocol.config_resources import ResourceType
 from tailrace.protocol.envelopes import InvalidAddressError, client_of
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
 from tailrace.protocol.fields import NO_UUID, Message, Records
@@ -75,9 +81,11 @@ from tailrace.protocol.messages.describe_cluster import (
 )
 from tailrace.protocol.messages.describe_configs import DescribeConfigsRequest
 from tailrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from tailrace.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.runtime.system import Runtime
+from tailrace.security.audit import Audit
 from tailrace.security.quotas import STRICT_SINCE, ClientQuotas
 from tailrace.server.dispatch import Dispatcher, RequestAnswers, UnservedRequestError
 from tailrace.server.listener import Port, Server, ServerStatistics
@@ -192,7 +200,8 @@ class ControllerNode:
         # Of the decided state: the quotas of requests, too, count in the order of the log.
         self._quotas = ClientQuotas(lambda: self._state.image.quotas, runtime.clock, config.quotas)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._authorizer = config.access.authorizer(lambda: self.image.acls, runtime.clock)
+        self._audit = Audit()
+        self._authorizer = config.access.authorizer(lambda: self.image.acls, self._audit)
         self._observers = Observers(
             lambda: self._writer,
             runtime,
@@ -315,6 +324,7 @@ class ControllerNode:
     def close_port(self) -> None:
         """Take no more requests, and end all connections."""
         self._server.close()
+        self._audit.close()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -587,9 +597,12 @@ class ControllerNode:
             ApiKey.REMOVE_RAFT_VOTER: partial(self._refuse_voters, change="removing"),
             ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
             ApiKey.DESCRIBE_ACLS: self._describe_acls,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self._alter_configs,
             **{key: partial(handle, None) for key, handle in PLAIN.items()},
         }
-        handlers = dict.fromkeys(SERVED, self._decide) | special
+        handlers = {
+            key: audited(special.get(key, self._decide), key, self._audit) for key in SERVED
+        }
         if self._authorizer is None:
             without: dict[int, Handler] = {
                 ApiKey.CREATE_ACLS: lambda _, request: no_creation(request),
@@ -631,7 +644,15 @@ class ControllerNode:
     def _describe_acls(self, _: RequestHeader, request: DescribeAclsRequest) -> Handled:
         return described_acls(self._authorizer, request, self._runtime.threads)
 
-    def _describe_configs(self, header: RequestHeader, request: DescribeConfigsRequest) -> Handled:
+    def _alter_configs(
+        self, header: RequestHeader, request: IncrementalAlterConfigsRequest
+    ) -> Handled:
+        """The answer: levels of loggers are of this process, the rest is decided (KIP-412)."""
+        if all(each.resource_type != ResourceType.BROKER_LOGGER for each in request.resources):
+            return self._decide(header, request)
+        return alter_with_loggers(self._described_node(), request, partial(self._decide, header))
+
+    def _described_node(self) -> "Services":
         if self._described is None:
             # With the first request: few ask, and it takes as long as there are topics.
             self._described = described_node(
@@ -641,7 +662,10 @@ class ControllerNode:
             self.on_written.append(
                 lambda image, change, end: cluster.publish(image, change, offset=end - 1)
             )
-        return handle_describe_configs(cast("Services", self._described), header, request)
+        return cast("Services", self._described)
+
+    def _describe_configs(self, header: RequestHeader, request: DescribeConfigsRequest) -> Handled:
+        return handle_describe_configs(self._described_node(), header, request)
 
     def _decide(self, header: RequestHeader, request: Message) -> Handled:
         """The answer by the rules, when its records are on the device."""
@@ -747,6 +771,7 @@ class ControllerNode:
             return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
         except InvalidAddressError:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+        client = client._replace(forwarder=f"{header.client_id}@{header.caller.peer}")
         # A copy: the request may wait for the device, and the frame's memory is the connection's.
         frame = memoryview(bytes(request.request_data))
         try:

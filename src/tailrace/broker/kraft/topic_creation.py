@@ -75,7 +75,6 @@ class TopicCreation:
     async def _create(self, wanted: Sequence[NewTopic]) -> None:
         names = [each.name for each in wanted]
         try:
-            logger.info("topics_requested names=%s", ",".join(names))
             answer = await self._ask(
                 CreateTopicsRequest(
                     topics=tuple(map(self._requested, wanted)), timeout_ms=self._timeout_ms

@@ -148,7 +148,7 @@ def _alteration(state: ControlState, wanted: _Alteration) -> list[RecordToWrite]
         raise RefusedError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {owner.type}.")
     if owner.type == ResourceType.BROKER_LOGGER:
         raise RefusedError(
-            ErrorCode.INVALID_REQUEST, "The levels of a controller's loggers do not change."
+            ErrorCode.INVALID_REQUEST, "Loggers are changed by IncrementalAlterConfigs."
         )
     current = state.image.configs_of(*owner)
     kept = {} if wanted.is_replaced else current

@@ -1,5 +1,7 @@
 """Tools that ask the controller itself, without a broker (KIP-919)."""
 
+import logging
+
 import pytest
 
 from tailrace.protocol.apis import ApiKey
@@ -23,6 +25,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from tailrace.runtime.log_lines import TRACE
 from tailrace.testing import Outside
 from tests.unit.broker.controller.own_clusters import CONTROLLER, OwnCluster, own_cluster
 
@@ -127,3 +130,20 @@ async def test_there_are_no_logins_rules_and_tokens(
     async with own_cluster(outside) as cluster:
         answer = await cluster.ask().ask(key, request_, response)
         assert getattr(answer, "error_code") == code  # noqa: B009 - of several classes
+
+
+async def test_the_levels_of_its_loggers_change(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At once, of this process alone; the audit log has a line, as for other settings."""
+    kind, name, key = ResourceType.BROKER_LOGGER, str(CONTROLLER), "tailrace.broker.controller"
+    caplog.set_level("INFO")
+    caplog.set_level("INFO", key)  # It is given back by the fixture.
+    async with own_cluster(outside, 1) as cluster:
+        await alter(cluster, kind, name, key, "TRACE")
+        assert await describe(cluster, kind, name, key) == (0, "TRACE", ConfigSource.BROKER_LOGGER)
+        assert not logging.getLogger("tailrace.broker").isEnabledFor(TRACE)
+    [line] = [each for each in caplog.messages if each.startswith("config_changed ")]
+    assert line.endswith(
+        f"resource_type=BROKER_LOGGER resource={name} config={key} operation=SET value=TRACE"
+    )

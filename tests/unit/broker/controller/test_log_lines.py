@@ -19,10 +19,6 @@ from tailrace.protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     TopicPartitions,
 )
-from tailrace.protocol.messages.unregister_broker import (
-    UnregisterBrokerRequest,
-    UnregisterBrokerResponse,
-)
 from tailrace.testing import Outside
 from tests.unit.broker.controller.own_clusters import T_0, OwnCluster, own_cluster
 
@@ -49,7 +45,7 @@ async def fenced(cluster: OwnCluster, broker_id: int) -> None:
 async def test_each_step_of_a_broker_has_a_line(
     outside: Outside, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It registers, serves, hands over and is fenced as it stops, and is unregistered."""
+    """It registers, serves, hands over and is fenced as it stops."""
     async with own_cluster(outside, 1) as cluster:
         said(caplog)
         await cluster.start(2)
@@ -63,10 +59,6 @@ async def test_each_step_of_a_broker_has_a_line(
             "leaders_elected partitions=1 named=t-0:2>1",
             "broker_fenced broker=2",
         ]
-        await cluster.peer(1).ask(
-            ApiKey.UNREGISTER_BROKER, UnregisterBrokerRequest(broker_id=2), UnregisterBrokerResponse
-        )
-        assert said(caplog) == ["broker_unregistered broker=2"]
 
 
 async def test_a_killed_broker_leaves_partitions_without_leaders(
