@@ -1,12 +1,17 @@
 """The units that `tailrace service` prints, and systemd's own check of them where it is there."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tailrace.broker.config import broker_config
+from tailrace.config.environment import kafka_variables, with_listeners
 from tests.unit.cli.running import lines, said
+
+CONTAINERFILE = Path(__file__).parents[3] / "Containerfile"
 
 
 @pytest.fixture
@@ -61,3 +66,16 @@ def test_a_socket_needs_a_listener_on_an_address(config: Path) -> None:
     assert "systemd listens on addresses only" in said(
         "service", "socket", "--config", config, "outside"
     )
+
+
+def test_the_image_is_a_node_by_its_variables() -> None:
+    """It listens on all addresses, writes to its volume, and is asked where it answers."""
+    text = CONTAINERFILE.read_text()
+    variables = dict(re.findall(r"\b(KAFKA_\w+)=(\S+)", text))
+    config = broker_config(with_listeners(kafka_variables(variables).settings))
+    [listener] = config.listeners
+    assert (listener.host, listener.port) == ("0.0.0.0", 9092)
+    assert listener.advertised == ("localhost", 9092)
+    assert f'VOLUME ["{config.metadata_directory}"]' in text
+    assert config.http_listener is not None
+    assert "http://{}:{}/readyz".format(*config.http_listener) in text
