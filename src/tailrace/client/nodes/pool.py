@@ -266,6 +266,7 @@ class ConnectionPool:
         self.failure_count = 0
         """Connections and connection attempts that have ended; metadata may be stale then."""
         self._states: dict[int, BrokerConnection] = {}
+        self._is_closed = False
         self._touched: list[BrokerConnection] = []
         self._outcomes: deque[tuple[Done, RequestOutcome]] = deque()
         self._wake_at = NEVER
@@ -289,7 +290,12 @@ class ConnectionPool:
         )
 
     def connect(self, node: Node, now: float) -> bool:
-        """Return whether `node` is ready; connect if it is not, unless the backoff forbids it."""
+        """Return whether `node` is ready; connect if it is not, unless the backoff forbids it.
+
+        Nothing is begun after `close`: a call that looks again then has not seen it yet.
+        """
+        if self._is_closed:
+            return False
         state = self._states.get(node.id)
         # A node may come back with another address, as a pod does; then its old pauses do not
         # apply.
@@ -452,7 +458,8 @@ class ConnectionPool:
             done(outcome)
 
     def close(self) -> None:
-        """Close every connection; requests without an answer get a DisconnectedError."""
+        """Close every connection, for good; requests without an answer get a DisconnectedError."""
+        self._is_closed = True
         for state in self._states.values():
             state.drop(DisconnectedError(f"{state.node}: this client was closed"))
         self._states.clear()

@@ -393,6 +393,16 @@ async def test_a_connection_that_comes_too_late_is_closed(
     assert broker.asked == []
 
 
+async def test_a_closed_client_begins_no_connection(
+    outside: Outside, broker: StandIn, client: Client
+) -> None:
+    """A call that looks once more, before it learns that its client was closed, opens none."""
+    client.nodes.close()
+    assert not client.nodes.connect(broker.node(), client.now)
+    await outside.pass_time(1)
+    assert broker.channels == []
+
+
 async def test_each_attempt_begins_with_another_address(
     outside: Outside, broker: StandIn, client: Client
 ) -> None:
