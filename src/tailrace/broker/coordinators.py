@@ -153,8 +153,10 @@ class Coordinators:
         self._topics = ImageTopics(cluster, started_ms=runtime.clock.now_ms())
         self._partition_counts: dict[int, int] = {}
         """Partitions of a topic when this broker first asked, by the int of the topic's id."""
-        self._group_counts = GroupCounts()
-        self._transaction_counts = TransactionCounts()
+        self.group_counts = GroupCounts()
+        """Totals of groups since the start."""
+        self.transaction_counts = TransactionCounts()
+        """Totals of transactions since the start."""
         self.groups: Shards[GroupMachine] = Shards(
             self._group_shard, partition_count=lambda: self._partition_count(OFFSETS_TOPIC)
         )
@@ -196,10 +198,10 @@ class Coordinators:
         """Totals since the start, and groups and transactions now; looks at each of them."""
         return CoordinatorsStatistics(
             group_partitions=self.groups.statistics(),
-            groups=groups_statistics(self.groups.machines(), self._group_counts),
+            groups=groups_statistics(self.groups.machines(), self.group_counts),
             transaction_partitions=self.transactions.statistics(),
             transactions=transactions_statistics(
-                self.transactions.machines(), self._transaction_counts
+                self.transactions.machines(), self.transaction_counts
             ),
         )
 
@@ -256,7 +258,7 @@ class Coordinators:
                 consumer_settings=settings_of,
                 threads=self._runtime.threads,
                 chance=self._runtime.chance,
-                counts=self._group_counts,
+                counts=self.group_counts,
             )
 
         def make_codec() -> RecordCodec:
@@ -303,7 +305,7 @@ class Coordinators:
                 writer,
                 coordinator_epoch=epoch,
                 new_producer_id=self._next_producer_id,
-                counts=self._transaction_counts,
+                counts=self.transaction_counts,
             )
 
         def make_codec() -> RecordCodec:

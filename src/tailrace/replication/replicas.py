@@ -112,6 +112,11 @@ class Replicas:
         """All partitions whose logs are open, in either role."""
         return tuple(self._partitions)
 
+    @property
+    def offline_count(self) -> int:
+        """Partitions that cannot be served, for want of their log directories."""
+        return len(self._offline)
+
     def is_offline(self, name: TopicPartition) -> bool:
         """Whether the partition cannot be served, for want of its log directory."""
         return name in self._offline

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.broker.monitoring.families import confluent_name, family_of
+from tailrace.coordinator.groups.classic_group import ClassicGroup
+from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.runtime.slices import Slices
 from tailrace.security.quotas import QuotaKind
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from tailrace.broker.broker import RunningBroker
     from tailrace.broker.controller.node import ControllerNode, ControllerStatistics
     from tailrace.cluster.metadata.image import MetadataImage
-    from tailrace.coordinator.groups.offsets import GroupOffsets
     from tailrace.replication.partition import Partition
     from tailrace.replication.traffic import Traffic
     from tailrace.server.listener import ServerStatistics
@@ -53,6 +54,10 @@ _STATES: Final = {
     "Dead": "dead",
     "Empty": "empty",
 }
+_PARTITION_COUNTS: Final = (
+    "partitioncount", "leadercount", "underreplicatedpartitions", "underminisrpartitioncount",
+    "atminisrpartitioncount",
+)  # fmt: skip
 _NO_LEADER: Final = -1
 
 STARTING, RECOVERING, RUNNING = 1, 2, 3
@@ -155,6 +160,7 @@ async def of_broker(broker: "RunningBroker", times: "RequestTimes", meter: Meter
     _add_work(values, broker)
     await slices.turn()
     await _add_groups(values, broker, slices)
+    await _add_transactions(values, broker, slices)
     _add_metadata(values, broker, meter)
     return values
 
@@ -229,19 +235,13 @@ def _add_traffic(values: Values, traffic: "Traffic") -> None:
 
 async def _add_partitions(values: Values, broker: "RunningBroker", slices: Slices) -> None:
     manager, node_id = "kafka_server_replicamanager", broker.config.node_id
-    statistics = broker.replicas.statistics()
-    values.add(f"{manager}_partitioncount", statistics.partition_count)
-    values.add(f"{manager}_leadercount", statistics.leader_count)
-    values.add(f"{manager}_offlinereplicacount", statistics.offline_count)
-    values.add(f"{manager}_underreplicatedpartitions", statistics.under_replicated_count)
-    values.add(f"{manager}_underminisrpartitioncount", statistics.under_min_count)
-    values.add(f"{manager}_atminisrpartitioncount", statistics.at_min_count)
-    await slices.turn()
+    counts: Counter[str] = Counter()
     led_topics: set[str] = set()
     for name in broker.replicas.names():
         partition = broker.replicas.get(name)
         if partition is None or broker.replicas.is_offline(name):
             continue
+        counts["partitioncount"] += 1
         log, labels = partition.log, (name.topic, name.partition)
         values.add("kafka_log_log_size", log.size, *labels)
         values.add("kafka_log_log_logstartoffset", log.start_offset, *labels)
@@ -249,8 +249,17 @@ async def _add_partitions(values: Values, broker: "RunningBroker", slices: Slice
         values.add("kafka_log_log_numlogsegments", len(log.segments), *labels)
         if partition.is_leader:
             led_topics.add(name.topic)
+            spare, leadership = partition.insync_spare, partition.leadership
+            counts["leadercount"] += 1
+            counts["atminisrpartitioncount"] += spare == 0
+            counts["underminisrpartitioncount"] += spare < 0
+            is_short = leadership is not None and leadership.is_under_replicated
+            counts["underreplicatedpartitions"] += is_short
             _add_led(values, broker.cluster.metadata, partition, node_id=node_id)
         await slices.turn()
+    for count in _PARTITION_COUNTS:
+        values.add(f"{manager}_{count}", counts[count])
+    values.add(f"{manager}_offlinereplicacount", broker.replicas.offline_count)
     image = broker.cluster.image
     for topic in led_topics & image.topics.keys():
         values.add("kafka_topic_partitions", len(image.topics[topic].partitions), topic)
@@ -337,46 +346,65 @@ def _add_work(values: Values, broker: "RunningBroker") -> None:
 
 
 async def _add_groups(values: Values, broker: "RunningBroker", slices: Slices) -> None:
-    statistics = broker.coordinators.statistics()
-    groups, prefix = statistics.groups, "kafka_coordinator_group_groupmetadatamanager_num"
-    values.add(f"{prefix}groups", sum(groups.classic_by_state.values()))
-    for state, name in _STATES.items():
-        values.add(f"{prefix}groups{name}", groups.classic_by_state.get(state, 0))
-    values.add(f"{prefix}offsets", groups.offset_count)
-    values.add("tailrace_offset_commits_total", groups.offset_commit_count)
-    values.add("tailrace_rebalances_total", groups.classic_rebalance_count, "classic")
-    values.add("tailrace_rebalances_total", groups.consumer_rebalance_count, "consumer")
-    for state, count in statistics.transactions.by_state.items():
-        values.add("tailrace_transactions", count, state)
-    values.add("tailrace_transaction_timeouts_total", statistics.transactions.timeout_count)
-    await slices.turn()
+    states: Counter[str] = Counter()
+    offset_count = 0
     for machine in tuple(broker.coordinators.groups.machines()):
         for group_id, group in tuple(machine.groups.by_id.items()):
+            if isinstance(group, ClassicGroup):
+                states[group.state.value] += 1
             values.add("kafka_consumergroup_members", len(group.members), group_id)
             await slices.turn()
         for group_id, offsets in tuple(machine.groups.offsets.committed.items()):
-            _add_group(values, broker, group_id, offsets=offsets)
-            await slices.turn()
+            offset_count += len(offsets)
+            committed = {name: each.offset for name, each in offsets.items()}
+            await _add_lag(values, broker, group_id, slices=slices, committed=committed)
+    prefix = "kafka_coordinator_group_groupmetadatamanager_num"
+    values.add(f"{prefix}groups", states.total())
+    for state, name in _STATES.items():
+        values.add(f"{prefix}groups{name}", states[state])
+    values.add(f"{prefix}offsets", offset_count)
+    counts = broker.coordinators.group_counts
+    values.add("tailrace_offset_commits_total", counts.committed.total)
+    values.add("tailrace_rebalances_total", counts.classic_rebalances, "classic")
+    values.add("tailrace_rebalances_total", counts.consumer_rebalances, "consumer")
 
 
-def _add_group(
-    values: Values, broker: "RunningBroker", group_id: str, *, offsets: "GroupOffsets"
+async def _add_lag(
+    values: Values,
+    broker: "RunningBroker",
+    group_id: str,
+    *,
+    slices: Slices,
+    committed: Mapping[TopicPartition, int],
 ) -> None:
     sums: Counter[str] = Counter()
     lags: Counter[str] = Counter()
-    for name, committed in offsets.items():
+    for name, offset in committed.items():
         labels = (group_id, name.topic, name.partition)
-        values.add("kafka_consumergroup_current_offset", committed.offset, *labels)
-        sums[name.topic] += committed.offset
+        values.add("kafka_consumergroup_current_offset", offset, *labels)
+        sums[name.topic] += offset
         end = broker.readable_end(name)
         if end is not None:
-            lag = max(end - committed.offset, 0)
+            lag = max(end - offset, 0)
             values.add("kafka_consumergroup_lag", lag, *labels)
             lags[name.topic] += lag
-    for topic, offset in sums.items():
-        values.add("kafka_consumergroup_current_offset_sum", offset, group_id, topic)
-    for topic, lag in lags.items():
-        values.add("kafka_consumergroup_lag_sum", lag, group_id, topic)
+        await slices.turn()
+    for topic, total in sums.items():
+        values.add("kafka_consumergroup_current_offset_sum", total, group_id, topic)
+    for topic, total in lags.items():
+        values.add("kafka_consumergroup_lag_sum", total, group_id, topic)
+
+
+async def _add_transactions(values: Values, broker: "RunningBroker", slices: Slices) -> None:
+    states: Counter[str] = Counter()
+    for machine in tuple(broker.coordinators.transactions.machines()):
+        for each in tuple(machine):
+            states[each.status.label] += 1
+            await slices.turn()
+    for state, count in states.items():
+        values.add("tailrace_transactions", count, state)
+    timed_out = broker.coordinators.transaction_counts.timed_out
+    values.add("tailrace_transaction_timeouts_total", timed_out.total)
 
 
 def _add_metadata(values: Values, broker: "RunningBroker", meter: Meter) -> None:
