@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from tailrace.broker.following import FollowingStatistics
     from tailrace.broker.kraft.metadata_fetch import MetadataFetchStatistics
     from tailrace.broker.monitoring.listener import Monitor
+    from tailrace.broker.peers import Peers
 
 logger = logging.getLogger(__name__)
 
@@ -349,11 +350,22 @@ class RunningBroker:
         return None if self._monitor is None else self._monitor.address
 
     def readable_end(self, name: TopicPartition) -> int | None:
-        """Offset after the last record that consumers may read; None: another broker leads it."""
+        """Offset after the last record that consumers may read; None: it is not known here.
+
+        A follower in sync knows it, up to half a second late, which is the wait of its fetches.
+        """
         partition = self.replicas.get(name)
-        if partition is None or not partition.is_leader:
+        if partition is None or self.replicas.is_offline(name):
             return None
+        if not partition.is_leader:
+            state = self.cluster.partition(name)
+            if state is None or self.config.node_id not in state.isr:
+                return None
         return partition.log.positions.high_watermark
+
+    def new_peers(self) -> "Peers | None":
+        """Connections to other brokers, for a caller who closes them; None: there are no others."""
+        return self._quorum.new_peers()
 
     @property
     def addresses(self) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tailrace.broker.controller.node import ControllerNode
     from tailrace.broker.following import FollowingStatistics
     from tailrace.broker.kraft.metadata_fetch import MetadataFetchStatistics
+    from tailrace.broker.peers import Peers
     from tailrace.broker.transaction_peers import TransactionPeers
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,10 @@ class Quorum(Protocol):
     @property
     def transaction_peers(self) -> "TransactionPeers | None":
         """The other brokers, where there may be some."""
+        ...
+
+    def new_peers(self) -> "Peers | None":
+        """Connections to other brokers, for a caller who closes them; None: there are none."""
         ...
 
     def new_id(self) -> UUID:
@@ -165,6 +170,9 @@ class OwnQuorum:
         self._registering: asyncio.Future[None] | None = None
         """Done when the broker is registered; a stop waits for that, since it fences it."""
         self._task: asyncio.Task[None] | None = None
+
+    def new_peers(self) -> None:
+        return None
 
     async def create_topics(self, missing: Sequence[NewTopic]) -> Mapping[str, TailraceError]:
         # A start imports nothing that changes the cluster (decision 24).

@@ -141,8 +141,8 @@ class Membership:
         self._forwarding = Forwarding(self._controllers, forwards, runtime.threads)
         self.transaction_peers: TransactionPeers | None = TransactionPeers(
             self.cluster,
-            to_leaders=Peers(self._client, runtime, security=self._to_brokers),
-            to_coordinators=Peers(self._client, runtime, security=self._to_brokers),
+            to_leaders=self.new_peers(),
+            to_coordinators=self.new_peers(),
         )
         self._producer_ids = ProducerIds(
             self._channel, broker_id=config.node_id, broker_epoch=self._broker_epoch
@@ -423,6 +423,9 @@ class Membership:
             self._on_failed(str(error))
 
     # -- while it runs ------------------------------------------------------------------------
+
+    def new_peers(self) -> Peers:
+        return Peers(self._client, self._runtime, security=self._to_brokers)
 
     def new_id(self) -> UUID:
         return random_uuid(self._runtime.chance)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tailrace.broker.monitoring.families import family_of
 from tailrace.broker.monitoring.health import Health
+from tailrace.broker.monitoring.leader_ends import LeaderEnds
 from tailrace.broker.monitoring.values import (
     Meter,
     Values,
@@ -68,6 +69,7 @@ class Monitor:
         self._meter = Meter()
         self._server: _Server | None = None
         self._controller: ControllerNode | None = None
+        self._ends: LeaderEnds | None = None
         self._node_id = node_id
         self._expose: Callable[[Values, str], tuple[str, bytes]] | None = None
 
@@ -101,6 +103,8 @@ class Monitor:
     def close(self) -> None:
         """Answer no more; does not wait for answers under way."""
         self._meter.close()
+        if self._ends is not None:
+            self._ends.close()
         if self._server is None:
             return
         # On a thread: `shutdown` waits for the server's thread, which may wait for this loop.
@@ -150,7 +154,9 @@ class Monitor:
     async def _values(self) -> Values:
         broker = self._health.broker
         if broker is not None:
-            values = await of_broker(broker, self.times, self._meter)
+            if self._ends is None and (peers := broker.new_peers()) is not None:
+                self._ends = LeaderEnds(broker.cluster, peers)
+            values = await of_broker(broker, self.times, self._meter, ends=self._ends)
         elif self._controller is not None:
             values = of_controller(self._controller, self.times, self._meter, node_id=self._node_id)
         else:

@@ -24,6 +24,7 @@ from tailrace.server.request_times import quantiles_s
 if TYPE_CHECKING:
     from tailrace.broker.broker import RunningBroker
     from tailrace.broker.controller.node import ControllerNode, ControllerStatistics
+    from tailrace.broker.monitoring.leader_ends import LeaderEnds
     from tailrace.cluster.metadata.image import MetadataImage
     from tailrace.replication.partition import Partition
     from tailrace.replication.traffic import Traffic
@@ -149,8 +150,10 @@ class Meter:
             self._timer.cancel()
 
 
-async def of_broker(broker: "RunningBroker", times: "RequestTimes", meter: Meter) -> Values:
-    """The values of a broker."""
+async def of_broker(
+    broker: "RunningBroker", times: "RequestTimes", meter: Meter, *, ends: "LeaderEnds | None"
+) -> Values:
+    """The values of a broker; `ends` asks other brokers, if there are any."""
     values, slices = Values(), Slices()
     _add_process(values, meter, server=broker.server_statistics(), times=times)
     _add_traffic(values, broker.replicas.traffic)
@@ -159,7 +162,7 @@ async def of_broker(broker: "RunningBroker", times: "RequestTimes", meter: Meter
     await _add_directories(values, broker, slices)
     _add_work(values, broker)
     await slices.turn()
-    await _add_groups(values, broker, slices)
+    await _add_groups(values, broker, slices, ends=ends)
     await _add_transactions(values, broker, slices)
     _add_metadata(values, broker, meter)
     return values
@@ -345,7 +348,12 @@ def _add_work(values: Values, broker: "RunningBroker") -> None:
         values.add(f"{fetchers}_failedpartitionscount", following.failed_count, "Replica")
 
 
-async def _add_groups(values: Values, broker: "RunningBroker", slices: Slices) -> None:
+async def _add_groups(
+    values: Values, broker: "RunningBroker", slices: Slices, *, ends: "LeaderEnds | None"
+) -> None:
+    elsewhere: Mapping[TopicPartition, int] = {}
+    if ends is not None:
+        elsewhere = await ends.find(await _unknown_ends(broker, slices))
     states: Counter[str] = Counter()
     offset_count = 0
     for machine in tuple(broker.coordinators.groups.machines()):
@@ -357,7 +365,8 @@ async def _add_groups(values: Values, broker: "RunningBroker", slices: Slices) -
         for group_id, offsets in tuple(machine.groups.offsets.committed.items()):
             offset_count += len(offsets)
             committed = {name: each.offset for name, each in offsets.items()}
-            await _add_lag(values, broker, group_id, slices=slices, committed=committed)
+            await _add_lag(values, broker, group_id, slices=slices, committed=committed,
+                           elsewhere=elsewhere)  # fmt: skip
     prefix = "kafka_coordinator_group_groupmetadatamanager_num"
     values.add(f"{prefix}groups", states.total())
     for state, name in _STATES.items():
@@ -369,6 +378,18 @@ async def _add_groups(values: Values, broker: "RunningBroker", slices: Slices) -
     values.add("tailrace_rebalances_total", counts.consumer_rebalances, "consumer")
 
 
+async def _unknown_ends(broker: "RunningBroker", slices: Slices) -> set[TopicPartition]:
+    """The partitions with committed offsets here whose ends only their leaders know."""
+    found: set[TopicPartition] = set()
+    for machine in tuple(broker.coordinators.groups.machines()):
+        for offsets in tuple(machine.groups.offsets.committed.values()):
+            for name in tuple(offsets):
+                if name not in found and broker.readable_end(name) is None:
+                    found.add(name)
+                await slices.turn()
+    return found
+
+
 async def _add_lag(
     values: Values,
     broker: "RunningBroker",
@@ -376,15 +397,20 @@ async def _add_lag(
     *,
     slices: Slices,
     committed: Mapping[TopicPartition, int],
+    elsewhere: Mapping[TopicPartition, int],
 ) -> None:
     sums: Counter[str] = Counter()
     lags: Counter[str] = Counter()
+    unknown: set[str] = set()
     for name, offset in committed.items():
         labels = (group_id, name.topic, name.partition)
         values.add("kafka_consumergroup_current_offset", offset, *labels)
         sums[name.topic] += offset
         end = broker.readable_end(name)
-        if end is not None:
+        end = elsewhere.get(name) if end is None else end
+        if end is None:
+            unknown.add(name.topic)
+        else:
             lag = max(end - offset, 0)
             values.add("kafka_consumergroup_lag", lag, *labels)
             lags[name.topic] += lag
@@ -392,7 +418,9 @@ async def _add_lag(
     for topic, total in sums.items():
         values.add("kafka_consumergroup_current_offset_sum", total, group_id, topic)
     for topic, total in lags.items():
-        values.add("kafka_consumergroup_lag_sum", total, group_id, topic)
+        # A part of the lag would look like all of it.
+        if topic not in unknown:
+            values.add("kafka_consumergroup_lag_sum", total, group_id, topic)
 
 
 async def _add_transactions(values: Values, broker: "RunningBroker", slices: Slices) -> None:
