@@ -175,15 +175,24 @@ def alter(
     "--topic", "topics", multiple=True, metavar="TOPIC[:0,1,4-7]",
     help="List the logs of these partitions, each with its directory; repeatable.",
 )  # fmt: skip
+@click.option(
+    "--largest", type=click.IntRange(min=1), metavar="N",
+    help="List the N largest logs, the largest first; with --topic those of its partitions.",
+)  # fmt: skip
 @AS_JSON
 @on_cluster
 def log_dirs(
-    ids: Sequence[str], *, topics: Sequence[str], as_json: bool, connection: Connection
+    ids: Sequence[str],
+    *,
+    topics: Sequence[str],
+    largest: int | None,
+    as_json: bool,
+    connection: Connection,
 ) -> None:
     """Show log directories with their logs, sizes and free bytes: of each ID, or of all brokers.
 
-    With --topic the logs themselves: size, and the records that a log lacks, up to the high
-    watermark, or up to the log that it is to replace.
+    With --topic or --largest the logs themselves: size, and the records that a log lacks, up to
+    the high watermark, or up to the log that it is to replace.
     """
     numbers = _numbers(ids)
     chosen = [parse_partitions(each, flag="--topic") for each in topics]
@@ -191,23 +200,32 @@ def log_dirs(
         parts = [each for name, part in chosen for each in find_partitions(cluster, name, part)]
         wanted, silent = _answering(cluster, numbers)
         outcomes = cluster.do(describe_log_dirs, wanted, partitions=parts if chosen else None)
-    rows: list[tuple[str, ...]]
-    if chosen:
-        rows = [("partition", "broker", "directory", "bytes", "lag", "")]
+    are_logs = bool(chosen) or largest is not None
+    rows = [
+        row
+        for number, directories in outcomes.succeeded.items()
+        for path, found in directories.items()
+        for row in (
+            _log_rows(number, path, found) if are_logs else (_directory_row(number, path, found),)
+        )
+    ]
+    if largest is not None:
+        rows.sort(key=lambda row: -int(row[1][3]))
+        del rows[largest:]
+    elif chosen:
+        rows.sort(key=lambda row: row[1])
+    if as_json:
+        for fields, _ in rows:
+            emit(FORMAT, "log" if are_logs else "directory", fields)
     else:
-        rows = [("broker", "directory", "logs", "bytes", "free", "of", "")]
-    for number, directories in outcomes.succeeded.items():
-        for path, found in directories.items():
-            for fields, cells in (
-                _log_rows(number, path, found) if chosen else (_directory_row(number, path, found),)
-            ):
-                if as_json:
-                    emit(FORMAT, "log" if chosen else "directory", fields)
-                rows.append(cells)
-    if chosen:
-        rows[1:] = sorted(rows[1:])
-    for line in () if as_json else aligned(rows, right=(3, 4) if chosen else (2, 3, 4, 5)):
-        click.echo(line)
+        titles = (
+            ("partition", "broker", "directory", "bytes", "lag", "")
+            if are_logs
+            else ("broker", "directory", "logs", "bytes", "free", "of", "")
+        )
+        table = [titles, *(cells for _, cells in rows)]
+        for line in aligned(table, right=(3, 4) if are_logs else (2, 3, 4, 5)):
+            click.echo(line)
     outcomes.results()
     end_without(silent, "log directories")
 

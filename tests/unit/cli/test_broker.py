@@ -79,7 +79,7 @@ def test_mistakes_are_explained_before_a_broker_is_asked() -> None:
 
 
 def test_logs_are_found_and_moved(tmp_path: Path) -> None:
-    """The directories with their sizes, the logs of a topic, and a log in another directory."""
+    """The directories with their sizes, logs of a topic, the largest one, and one that moved."""
     one, two = (tmp_path / name for name in "ab")
     with Broker(f"{one},{two}", settings={"num.partitions": 2}) as broker:
         at = ("--bootstrap", broker.bootstrap_servers)
@@ -95,6 +95,8 @@ def test_logs_are_found_and_moved(tmp_path: Path) -> None:
         assert all(each["usable_bytes"] <= each["total_bytes"] for each in found)
         (log,) = objects("broker", "log-dirs", 1, "--topic", "t:0", *at)
         assert (log["broker"], log["partition"], log["future"]) == (1, 0, False)
+        (first,) = objects("broker", "log-dirs", "--largest", 1, *at)
+        assert first == log
         other = {str(one), str(two)} - {log["directory"]}
         assert lines("broker", "move-logs", 1, "t:0", "--to", *other, *at) == [
             f"t-0 goes to {next(iter(other))}"
