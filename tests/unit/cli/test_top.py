@@ -31,6 +31,7 @@ from tailrace.client.admin.groups import GroupListing
 from tailrace.client.reader import PartitionDescription, TopicDescription
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages import describe_cluster as clusters
 from tailrace.protocol.messages import describe_configs as configs
@@ -537,6 +538,30 @@ def test_a_silent_broker_holds_up_the_first_snapshot_alone() -> None:
         cluster.nodes[3].resume()
         after = [watch.take() for _ in range(20)]
         assert (after[-1].silent, len(after[-1].ends)) == ({}, 3)
+        client.close()
+
+
+def test_a_user_with_few_rights_sees_what_there_is() -> None:
+    """The parts that brokers refuse are missing, and said; the rest is shown."""
+    with waiting_world() as (outside, network):
+        cluster = WatchedCluster(outside, nodes=1)
+        cluster.create_topic("t")
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        refused: dict[ApiKey, Any] = {
+            ApiKey.DESCRIBE_LOG_DIRS: lambda *_: dirs.DescribeLogDirsResponse(error_code=denied),
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda *_: ListPartitionReassignmentsResponse(
+                error_code=denied
+            ),
+        }
+        cluster.answers.update(refused)
+        cluster.start()
+        client = reader(outside, network, cluster.bootstrap)
+        found = Watch(client, metrics=None, clock=outside.loop.time).take()
+        topic = rows(overview(found), "topics")["t"]
+        assert (topic["partitions"], topic["bytes"]) == (1, None)
+        assert rows(overview(found), "groups")["g"]["lag"] == 6
+        assert len(found.notes) == 2
+        assert "cluster authorization failed" in lines(State(), overview(found))[2]
         client.close()
 
 

@@ -9,7 +9,7 @@ and reading takes `READ_S` on a thread of its own, which nothing waits for.
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from ipaddress import ip_address
 from math import isfinite
@@ -217,9 +217,20 @@ def quantile_ms(page: Page, request: str, quantile: str = "0.99") -> float | Non
     )
 
 
-def requests_in(page: Page) -> Iterator[str]:
-    """The names of the APIs that a broker has answered."""
-    for labels in page.samples.get("kafka_network_requestmetrics_requests_total", {}):
-        name = dict(labels).get("request")
-        if name is not None:
-            yield name
+def requests_in(page: Page) -> set[str]:
+    """The names of the APIs that a broker has answered, each request under one of them."""
+    labels = page.samples.get("kafka_network_requestmetrics_requests_total", {})
+    found = {dict(each).get("request", "") for each in labels}
+    # Kafka counts a Fetch under two names, and a Tailrace broker under the more exact one.
+    return found - {"FetchConsumer", "FetchFollower"} if "Fetch" in found else found
+
+
+def request_rate(scrape: Scrape) -> float | None:
+    """Requests of all APIs in a second."""
+    rates = [
+        rate
+        for name in requests_in(scrape.page)
+        if (rate := scrape.per_s("kafka_network_requestmetrics_requests_total", request=name))
+        is not None
+    ]
+    return sum(rates) if rates else None

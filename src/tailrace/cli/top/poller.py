@@ -25,12 +25,14 @@ class Poller:
         """Replaced as a whole, and never changed."""
         self.trouble = ""
         """Why the last attempt has failed; empty: it has not."""
+        self.bug: Exception | None = None
+        """The error of ours that has ended the thread."""
         self._watch = watch
         self._history: History | None = None
         self._interval_s = interval_s
         self._is_paused = self._is_over = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="top", daemon=True)
+        self._thread = threading.Thread(target=self._run_noting, name="top", daemon=True)
 
     def start(self) -> None:
         """Begin to take snapshots."""
@@ -61,6 +63,12 @@ class Poller:
             self._history.add(snapshot)
         self.found = Overview(self._history)
         return self.found
+
+    def _run_noting(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001 - raised again by who has the terminal
+            self.bug = error
 
     def _run(self) -> None:
         while True:

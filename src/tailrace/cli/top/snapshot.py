@@ -164,7 +164,12 @@ class Watch:
             if each.is_fenced:
                 taken.silent[each.id] = "it is fenced, that is registered and not in service"
         self._scraper.begin(self._targets(asked))
-        self._run(*(self._take_broker(taken, each) for each in asked))
+        led: dict[int, dict[TopicPartition, int]] = {}
+        for topic in taken.topics.values():
+            for part in topic.partitions:
+                name = TopicPartition(topic.name, part.partition)
+                led.setdefault(part.leader, {})[name] = SpecialTimestamp.LATEST
+        self._run(*(self._take_broker(taken, each, led.get(each.id, {})) for each in asked))
         self._silent = frozenset(taken.silent)
         # Once more for those whose page is known only now.
         self._scraper.begin(self._targets(asked))
@@ -204,7 +209,10 @@ class Watch:
             }
         return {each.id: url for each in brokers if (url := self._pages.get(each))}
 
-    def _take_broker(self, taken: _Taken, broker: BrokerNode) -> Steps[None]:
+    def _take_broker(
+        self, taken: _Taken, broker: BrokerNode, led: Mapping[TopicPartition, int]
+    ) -> Steps[None]:
+        """Ask one broker; `led` are the questions about the logs that it leads."""
         number, was_silent = broker.id, broker.id in self._silent
         limit_ms = SILENT_LIMIT_MS if was_silent else ANSWER_LIMIT_MS
         call = self._cluster.call(limit_ms=limit_ms, retries=0)
@@ -214,7 +222,8 @@ class Watch:
                 # It answers, so it has the time that the others have.
                 call = self._cluster.call(limit_ms=ANSWER_LIMIT_MS, retries=1)
                 yield from self._take_groups(taken, call, listed, number=number)
-            yield from self._take_ends(taken, call, number)
+            taken.ends_at[number] = self.clock()
+            yield from _take_ends(taken, call, led)
             with taken.noting(f"log directories of broker {number}"):
                 found = yield from describe_log_dirs(call, [number])
                 taken.directories[number] = found.result(number)
@@ -253,22 +262,16 @@ class Watch:
                 committed=committed,
             )
 
-    def _take_ends(self, taken: _Taken, call: Call, number: int) -> Steps[None]:
-        led = {
-            TopicPartition(topic.name, each.partition): SpecialTimestamp.LATEST
-            for topic in taken.topics.values()
-            for each in topic.partitions
-            if each.leader == number
-        }
-        taken.ends_at[number] = self.clock()
-        found = yield from list_offsets(call, led)
-        for partition, each in found.items():
-            if not isinstance(each, TailraceError):
-                taken.ends[partition] = each.offset
-            elif isinstance(each, UnreachableBrokerError | OperationTimeoutError):
-                raise each
-            else:
-                taken.note("ends of logs", each)
+
+def _take_ends(taken: _Taken, call: Call, led: Mapping[TopicPartition, int]) -> Steps[None]:
+    found = yield from list_offsets(call, led)
+    for partition, each in found.items():
+        if not isinstance(each, TailraceError):
+            taken.ends[partition] = each.offset
+        elif isinstance(each, UnreachableBrokerError | OperationTimeoutError):
+            raise each
+        else:
+            taken.note("ends of logs", each)
 
 
 def _take_topics(taken: _Taken, call: Call) -> Steps[None]:

@@ -12,7 +12,7 @@ from enum import Enum
 from math import inf
 from typing import Final, NamedTuple
 
-from tailrace.cli.top.metrics import Scrape, quantile_ms, requests_in
+from tailrace.cli.top.metrics import Scrape, quantile_ms, request_rate, requests_in
 from tailrace.cli.top.snapshot import GroupState, Snapshot
 from tailrace.client.reader import PartitionDescription
 from tailrace.model import TopicPartition
@@ -474,7 +474,7 @@ class Overview:
 
     def _requests(self, _: str) -> Table:
         scrapes = self.now.scrapes.values()
-        names = sorted({name for each in scrapes for name in requests_in(each.page)})
+        names = sorted(set[str]().union(*(requests_in(each.page) for each in scrapes)))
         rows = []
         for name in names:
             errors = [
@@ -545,7 +545,6 @@ _METRIC_FACTS: Final[Sequence[tuple[str, Kind, tuple[str, ...], float | None]]] 
         "kafka_server_socketservermetrics_connection_count"), None),
     ("connections accepted", Kind.COUNT,
         ("kafka_server_socket_server_metrics_connection_creation_total",), None),
-    ("requests", Kind.COUNT, ("kafka_network_requestmetrics_requests_total",), None),
     ("event loop idle", Kind.PART, ("kafka_network_socketserver_networkprocessoravgidle_percent",),
         None),
     ("event loop late", Kind.SECONDS, ("tailrace_loop_delay_seconds",), 1.0),
@@ -599,7 +598,7 @@ def _measured(scrape: Scrape | None) -> tuple[float | None, ...]:
     idle = "kafka_network_socketserver_networkprocessoravgidle_percent"
     return (
         page.total(connections, "kafka_server_socketservermetrics_connection_count"),
-        scrape.per_s("kafka_network_requestmetrics_requests_total"),
+        request_rate(scrape),
         scrape.per_s(f"{prefix}_bytesin_total"),
         scrape.per_s(f"{prefix}_bytesout_total"),
         page.total(idle),

@@ -72,6 +72,8 @@ class _Screen:
         painted: object = None
         quick_count = 0
         while not self._state.is_over:
+            if self._poller.bug is not None:
+                raise self._poller.bug
             # Once a second also if nothing happens: the age of what is shown.
             shows = (
                 self._state,
