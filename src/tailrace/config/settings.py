@@ -41,7 +41,8 @@ SUGGESTION_CHARACTERS_MAX = 64
 
 HIDDEN: Final = "***"
 """Shown instead of a secret, without quotes."""
-_SECRET_PARTS: Final = ("jaas", "keystore.key", "passphrase", "password", "secret")
+SECRET_PARTS: Final = ("jaas", "keystore.key", "passphrase", "password", "secret")
+"""Parts of the names of secrets; see `is_secret_name`."""
 
 
 _KINDS: Final[Mapping[type[Value], Literal["int", "float", "bool", "string", "list"]]] = {
@@ -170,7 +171,7 @@ def is_secret_name(name: str) -> bool:
     It may be mistyped, of a single listener, or of another release. What is declared says it by
     `is_secret`.
     """
-    return any(part in name.lower() for part in _SECRET_PARTS)
+    return any(part in name.lower() for part in SECRET_PARTS)
 
 
 class Rules(TypedDict, total=False):

@@ -28,6 +28,7 @@ import atexit
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tailrace.config.settings import SECRET_PARTS
 from tailrace.errors import FatalError
 from tailrace.spark import shipped
 
@@ -48,12 +50,23 @@ if TYPE_CHECKING:
 
 _COMPILED_SUFFIX: Final = EXTENSION_SUFFIXES[0]
 _SUFFIXES: Final = (".py", ".properties", ".typed", _COMPILED_SUFFIX)
+REDACTION_SETTING: Final = "spark.sql.redaction.options.regex"
+_REDACTION_DEFAULT: Final = "(?i)url"
+REDACTION: Final = "|".join((_REDACTION_DEFAULT, *map(re.escape, SECRET_PARTS)))
+"""A pattern for options that plans hide: Spark's default, and the names of secrets.
+
+Without it plans have a private key that is given as text (`kafka.ssl.keystore.key`), and Spark's
+pages show them to everybody.
+"""
+
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 """Date of every file in the archive: the earliest that the format has."""
 
 
 def install(spark: "SparkSession") -> "SparkSession":
     """Ship this package to where the session computes, and register its two formats.
+
+    Plans hide secret options from then on, unless the session has a rule of its own for that.
 
     The session may be a classic one with the executors of a cluster, or one of Spark Connect. A
     local session gets no package: its workers become this Python, unless the user chose another
@@ -80,6 +93,8 @@ def install(spark: "SparkSession") -> "SparkSession":
 
     register_source(spark, TailraceDataSource)
     register_source(spark, MetadataDataSource)
+    if spark.conf.get(REDACTION_SETTING) == _REDACTION_DEFAULT:
+        spark.conf.set(REDACTION_SETTING, REDACTION)
     return spark
 
 

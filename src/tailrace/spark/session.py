@@ -22,7 +22,14 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tailrace.runtime.extras import check_extra
-from tailrace.spark.install import can_import_package, check_pyspark, install, is_local
+from tailrace.spark.install import (
+    REDACTION,
+    REDACTION_SETTING,
+    can_import_package,
+    check_pyspark,
+    install,
+    is_local,
+)
 from tailrace.spark.java import find_java, java_major_max
 
 if TYPE_CHECKING:
@@ -37,6 +44,8 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     # Rows of a batch that Spark hands to Python; larger ones take the sink a sixth less CPU.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Plans and Spark's pages would show private keys that are options.
+    REDACTION_SETTING: REDACTION,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
