@@ -545,6 +545,7 @@ class RunningBroker:
             ),
             threads=self._runtime.threads,
             clock=self._runtime.clock,
+            slow_request_ms=config.slow_request_ms,
         )
 
     def _planned(self) -> dict[str, Schedule]:

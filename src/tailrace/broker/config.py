@@ -184,6 +184,15 @@ class BrokerConfig:
         text="Lines of the log, one for each event: `text` for people, or `json`; --log-format on "
         "the command line.",
     )
+    slow_request_ms: int = setting(
+        "tailrace.slow.request.ms",
+        default=1000,
+        low=-1,
+        high=INT32_MAX,
+        text="A request that took longer has a line in the log that says where its time went, "
+        "without what it waits on purpose: for records, for members of a group, for a quota. -1: "
+        "none has.",
+    )
     # Four bytes of Zstandard can stand for 128 KiB, and a client chooses what it sends.
     decompressed_bytes_max: int = setting(
         DECOMPRESSED_SETTING,

@@ -44,15 +44,25 @@ class LimitedLines:
         self._timer: asyncio.TimerHandle | None = None
 
     def log(
-        self, logger: logging.Logger, level: int, message: str, *values: object, peer: str
+        self,
+        logger: logging.Logger,
+        level: int,
+        message: str,
+        *values: object,
+        peer: str,
+        api: str = "",
     ) -> None:
         """Log a line, unless the address of `peer` has caused one of the same event before.
 
-        `message` begins with the event, a word, and `peer=%s`; `values` are for what follows.
+        `message` begins with the event, a word, and `peer=%s`; `values` are for what follows. Lines
+        about requests of different APIs are counted apart.
         """
         event, address = message.partition(" ")[0], peer.rpartition(":")[0]
         repeated = _Repeated(logger, level, "repeated name=%s address=%s", (event, address))
-        if self._is_first((logger, level, event, address), repeated):
+        if api:
+            repeated.message += " api=%s"
+            repeated.values += (api,)
+        if self._is_first((logger, level, repeated.values), repeated):
             logger.log(level, message, peer, *values)
 
     def log_equal(

@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from tailrace.errors import TailraceError
 from tailrace.model import Principal
@@ -41,6 +41,7 @@ from tailrace.server.dispatch import ConnectionRepeats, RequestAnswers
 from tailrace.server.memory import ConnectionMemory, ReceiveTurns, RequestMemory
 from tailrace.server.receiving import RequestInput
 from tailrace.server.sending import NotCachedError, ResponseSender, StoredBytesError
+from tailrace.server.slow_requests import HEAD_BYTES, SlowRequests, WaitingRequest
 
 if TYPE_CHECKING:
     from tailrace.security.authenticator import ConnectionLogin
@@ -75,6 +76,7 @@ class Connection:
         memory: RequestMemory,
         turns: ReceiveTurns,
         lines: LimitedLines,
+        slow: SlowRequests,
         on_lost: Callable[["Connection"], None],
         on_close: Callable[["Connection"], None],
         login: "ConnectionLogin | None" = None,
@@ -93,6 +95,7 @@ class Connection:
         self._on_close = on_close
         self._turns = turns
         self._lines = lines
+        self._slow = slow
         self._login = login
         self._frame_bytes_max = frame_bytes_max
         self._share = ConnectionMemory(memory, granted=self._continue, evict=self._evict)
@@ -103,7 +106,7 @@ class Connection:
         """Requests that have been received and not been answered."""
         self._output: list[Records] = []
         self._answering: asyncio.Task[None] | None = None
-        self._deferred: deque[Deferred[list[Records]] | list[Records]] = deque()
+        self._deferred: deque[_Deferred | list[Records]] = deque()
         """An answer that waits, and those that leave after it."""
         self._failure: Exception | None = None
         """The error that ends the connection after these."""
@@ -122,7 +125,13 @@ class Connection:
         self._muted: asyncio.TimerHandle | None = None
         """Ends the time for which the client is throttled: none of its requests is answered."""
         self._loop = asyncio.get_running_loop()
-        self._active_at = self._loop.time()
+        self._active_at = self._received_at = self._loop.time()
+        self._queued_s = 0.0
+        """Time for which the next request has waited for memory, or for those before it."""
+        self._answered: WaitingRequest | None = None
+        """The request that was answered last, if its answer was waited for, until it is sent."""
+        self._sending_since: float | None = None
+        """Since when the answer to it waits for room in the kernel's buffer, or for a device."""
         self.is_identified = is_identified
         """Whether the client may send requests: it has shaken hands and logged in if it has to."""
 
@@ -170,8 +179,8 @@ class Connection:
             return
         self._is_closed = True
         for each in self._deferred:
-            if isinstance(each, Deferred):
-                each.cancel()
+            if isinstance(each, _Deferred):
+                each.answer.cancel()
         self._deferred.clear()
         if self._muted is not None:
             self._muted.cancel()
@@ -322,7 +331,7 @@ class Connection:
                 self._lose()
         # Bytes of a handshake or a login do not prolong it.
         if received is not None and self.is_identified:
-            self._active_at = self._loop.time()
+            self._active_at = self._received_at = self._loop.time()
         if received:
             self._work()
 
@@ -340,7 +349,8 @@ class Connection:
             or self._muted is not None
             or self._is_held
         ):
-            if time.perf_counter() - started >= SLICE_S:
+            now = time.perf_counter()
+            if now - started >= SLICE_S:
                 self._is_resting = True
                 self._loop.call_soon(self._continue)
                 break
@@ -350,7 +360,7 @@ class Connection:
             repeated = None if is_login else self.requests.take_repeated(self._repeats)
             if repeated is not None:
                 if isinstance(repeated, Deferred):
-                    self._defer(repeated)
+                    self._defer(repeated, self._waiting(self.requests.last_head(), now))
                 elif repeated:
                     self._collect(repeated if isinstance(repeated, list) else [repeated])
                 continue
@@ -366,17 +376,51 @@ class Connection:
             except Exception as error:  # noqa: BLE001 - as in _guard
                 self._fail_in_turn(error)
                 break
-            del frame  # So that its memory is freed as soon as it is answered.
             if isinstance(answer, list):
+                del frame  # So that its memory is freed as soon as it is answered.
                 self.requests.answered()
                 self._collect(answer)
-            elif isinstance(answer, Deferred):
+                continue
+            request = self._waiting(b"" if is_login else bytes(frame[:HEAD_BYTES]), now)
+            del frame
+            if isinstance(answer, Deferred):
                 self.requests.answered()
-                self._defer(answer)
+                self._defer(answer, request)
             else:
-                self._answering = asyncio.ensure_future(self._answer(answer))
-        self._flush()
+                self._answering = asyncio.ensure_future(self._answer(answer, request))
+        spent_s = self._flush() - started
+        if spent_s + self._queued_s > self._slow.limit_s:
+            self._note_slice(spent_s)
         self._watch()
+
+    def _waiting(self, head: bytes, begun: float) -> WaitingRequest:
+        """A request that waits from now on; it came to its handler at `begun`."""
+        return WaitingRequest(
+            head,
+            begun_at=self._received_at,
+            since=self._loop.time(),
+            local_s=time.perf_counter() - begun,
+        )
+
+    def _note_slice(self, spent_s: float) -> None:
+        """Look at the last request of a long slice, which was answered at once.
+
+        Those before it have taken less than `SLICE_S` together.
+        """
+        # One that waits is looked at when it is answered.
+        if self._answering is not None or self._deferred:
+            return
+        now = self._loop.time()
+        request = WaitingRequest(
+            self.requests.last_head(),
+            begun_at=now - spent_s - self._queued_s,
+            since=now,
+            local_s=spent_s,
+        )
+        if self._sending_since is None:
+            self._slow.look_at(request, self._caller)
+        else:
+            self._answered = request
 
     def _log_in(
         self, login: "ConnectionLogin", frame: memoryview
@@ -402,33 +446,42 @@ class Connection:
             self._frame_bytes_max if login.is_open else login.receive_bytes_max
         )
 
-    def _defer(self, answer: Deferred[list[Records]]) -> None:
-        self._deferred.append(answer)
+    def _defer(self, answer: Deferred[list[Records]], request: WaitingRequest) -> None:
+        self._deferred.append(_Deferred(answer, request))
         for each in answer.waiting:
             each.add_done_callback(self._on_settled)
 
     def _on_settled(self, _: asyncio.Future[object]) -> None:
         first = self._deferred[0] if self._deferred else None
         # Else it waits for more, or an earlier call has sent it with those before it.
-        if isinstance(first, Deferred) and first.is_done:
+        if isinstance(first, _Deferred) and first.answer.is_done:
             self._guard(self._answer_deferred)
 
     def _answer_deferred(self) -> None:
+        now = self._loop.time()
         while self._deferred:
             first = self._deferred[0]
-            if isinstance(first, Deferred):
-                if not first.is_done:
+            if isinstance(first, _Deferred):
+                if not first.answer.is_done:
                     break
+                request = first.request
                 try:
-                    first = first.take()
+                    first = first.answer.take()
                 except asyncio.CancelledError as error:
                     raise _abandoned() from error
+                if now - request.begun_at > self._slow.limit_s:
+                    self._note_answer(request, first)
+                    self._slow.look_at(request, self._caller)
             self._deferred.popleft()
             self._mute_if_throttled(first)
             self._output += first
         if self._failure is not None and not self._deferred:
             raise self._failure
         self._work()
+
+    def _note_answer(self, request: WaitingRequest, answer: list[Records]) -> None:
+        request.answered_at = self._loop.time()
+        request.throttle_ms = answer.throttle_ms if isinstance(answer, Throttled) else 0
 
     def _mute_if_throttled(self, answer: list[Records]) -> None:
         """Read the client no more for the time that its answer says (KIP-219)."""
@@ -443,6 +496,7 @@ class Connection:
 
     def _unmute(self) -> None:
         self._muted = None
+        self._received_at = self._loop.time()  # Its client knows that it waits.
         self._guard(self._work)
 
     def _collect(self, answer: list[Records]) -> None:
@@ -455,7 +509,7 @@ class Connection:
         if len(self._output) >= OUTPUT_BUFFERS_MAX:
             self._flush()
 
-    async def _answer(self, answer: Awaitable[list[Records]]) -> None:
+    async def _answer(self, answer: Awaitable[list[Records]], request: WaitingRequest) -> None:
         try:
             buffers = await _not_abandoned(answer)
         except Exception as error:  # noqa: BLE001 - as in _guard
@@ -464,11 +518,16 @@ class Connection:
             return
         self._answering = None
         self.requests.answered()
+        self._note_answer(request, buffers)
+        self._answered = request
         self._collect(buffers)
         self._guard(self._work)
+        if self._sending_since is None:
+            self._answered = None
+            self._slow.look_at(request, self._caller)
 
-    def _flush(self) -> None:
-        """Send what the kernel takes; wait for room for the rest.
+    def _flush(self) -> float:
+        """Send what the kernel takes; wait for room for the rest. Returns when it began.
 
         After a slice of time the rest waits for the next turn, since a client may read as fast as
         an answer of 50 MB is sent.
@@ -479,15 +538,32 @@ class Connection:
             try:
                 self._output, has_room = self._sending.send(self._socket, before)
             except NotCachedError:
-                self._is_blocked = True
+                self._block()
                 self._reading = asyncio.ensure_future(self._read_from_device())
-                return
+                return started
             if self._output is not before and self.is_identified:
                 self._active_at = self._loop.time()
             is_slice_over = self._output and time.perf_counter() - started >= SLICE_S
             if not has_room or is_slice_over:
-                self._is_blocked = True
+                self._block()
                 self._socket.watch_writes(self._on_writable)
+        return started
+
+    def _block(self) -> None:
+        self._is_blocked = True
+        if self._sending_since is None:
+            self._sending_since = now = self._loop.time()
+            if self._answered is None:
+                head = self.requests.last_head()
+                self._answered = WaitingRequest(head, begun_at=now, since=now, local_s=0.0)
+
+    def _note_sent(self) -> None:
+        """Look at the request whose answer the kernel has taken at last."""
+        since, request = self._sending_since, self._answered
+        if self._output or since is None or request is None:
+            return
+        self._sending_since = self._answered = None
+        self._slow.look_at(request, self._caller, send_s=self._loop.time() - since)
 
     async def _read_from_device(self) -> None:
         try:
@@ -504,7 +580,9 @@ class Connection:
         """Answer more requests, when memory was granted or after a slice of time."""
         self._is_resting = False
         if not self._is_closed:
+            self._queued_s = self._loop.time() - self._received_at
             self._guard(self._work)
+            self._queued_s = 0.0
 
     def _on_writable(self) -> None:
         self._socket.watch_writes(None)
@@ -513,7 +591,15 @@ class Connection:
 
     def _flush_and_work(self) -> None:
         self._flush()
+        self._note_sent()
         self._work()
+
+
+class _Deferred(NamedTuple):
+    """An answer that waits, and its request."""
+
+    answer: Deferred[list[Records]]
+    request: WaitingRequest
 
 
 async def _not_abandoned(awaited: Awaitable[T]) -> T:

@@ -23,6 +23,7 @@ from tailrace.server.dispatch import RequestAnswers
 from tailrace.server.memory import ReceiveTurns, RequestMemory
 from tailrace.server.quotas import ConnectionLimits, ConnectionQuotas, ConnectionRates
 from tailrace.server.sending import DeviceRead, ResponseSender
+from tailrace.server.slow_requests import SlowRequests
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ class Server:
         rates: ConnectionRates,
         clock: Clock,
         threads: Threads,
+        slow_request_ms: int = -1,
     ) -> None:
+        """`slow_request_ms` is the time after which a request is logged; below 0: none is."""
         self._network = network
         self._ports = {each.name: each for each in ports}
         self._sending = ResponseSender(read_from_device)
@@ -135,6 +138,7 @@ class Server:
         self._lost: list[Connection] = []
         """Connections whose clients have closed; to be closed here."""
         self._lines = LimitedLines()
+        self._slow = SlowRequests(slow_request_ms, self._lines)
         self._accepted_counts: Counter[str] = Counter()
         """Connections since the start, by listener."""
         self._listeners: dict[str, Listener] = {}
@@ -404,6 +408,7 @@ class Server:
             memory=self._memory,
             turns=self._turns,
             lines=self._lines,
+            slow=self._slow,
             on_lost=self._close_later,
             on_close=ended,
             login=login,

@@ -17,6 +17,7 @@ from tailrace.runtime.memory import LargeMemory
 from tailrace.runtime.network import Socket
 from tailrace.server.dispatch import ConnectionRepeats
 from tailrace.server.memory import ConnectionMemory, discard
+from tailrace.server.slow_requests import HEAD_BYTES
 
 INPUT_BYTES_MIN: Final = 4 * 1024
 """Size of the input at first: most clients send one small request at a time."""
@@ -136,6 +137,9 @@ class RequestInput:
         self._input = bytearray()
         self._view = memoryview(self._input)
         self._start = self._end = 0
+        self._head_at = 0
+        """Position of the last request that was taken; below 0: it was a large one."""
+        self._large_head = b""
         self.large: LargeRequest | None = None
         """The large request that is being received."""
         self._answered_large: LargeRequest | None = None
@@ -167,6 +171,13 @@ class RequestInput:
             return None
         key: int = _PREFIX.unpack_from(self._input, self._start)[1]
         return key
+
+    def last_head(self) -> bytes:
+        """The first bytes of the last request that was taken, until more are received."""
+        if self._head_at < 0:
+            return self._large_head
+        body = self._head_at + SIZE_BYTES
+        return bytes(self._view[body : body + HEAD_BYTES])
 
     def has_room(self) -> bool:
         """Whether bytes can be received; False while a large request waits for memory."""
@@ -217,7 +228,9 @@ class RequestInput:
             self._answered_large, self.large = large, None
             self._share.became_whole()
             self._is_share_used = True
-            return large.take()
+            frame = large.take()
+            self._head_at, self._large_head = -1, bytes(frame[:HEAD_BYTES])
+            return frame
         available = self._end - self._start
         if available < SIZE_BYTES:
             return None
@@ -242,6 +255,7 @@ class RequestInput:
                     return None
                 self._share.became_whole()
                 self._is_share_used = True
+            self._head_at = self._start
             self._start = body + size
             return self._view[body : body + size]
         # A large frame stays in the input until that is full, so that a client that sends a length
@@ -267,6 +281,7 @@ class RequestInput:
         )
         if taken is None:
             return None
+        self._head_at = self._start
         self._start, answers = taken
         return answers
 

@@ -20,6 +20,7 @@ from tailrace.server.connection import Connection
 from tailrace.server.dispatch import ConnectionRepeats, Dispatch, RequestAnswers
 from tailrace.server.memory import ReceiveTurns, RequestMemory
 from tailrace.server.sending import ResponseSender
+from tailrace.server.slow_requests import SlowRequests
 from tailrace.testing import Outside
 from tests.unit.broker.brokers import connect
 
@@ -118,6 +119,7 @@ def test_a_long_answer_leaves_turns_to_other_callbacks() -> None:
 
     async def turns() -> int:
         asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        lines = LimitedLines()
         connection = Connection(
             socket,
             RequestAnswers(lambda *_: [LongSlice(size)]),
@@ -126,7 +128,8 @@ def test_a_long_answer_leaves_turns_to_other_callbacks() -> None:
             frame_bytes_max=1000,
             memory=RequestMemory(1000),
             turns=ReceiveTurns(),
-            lines=LimitedLines(),
+            lines=lines,
+            slow=SlowRequests(-1, lines),
             on_lost=closed.append,
             on_close=closed.append,
         )

@@ -239,6 +239,7 @@ class ControllerNode:
             ),
             threads=runtime.threads,
             clock=runtime.clock,
+            slow_request_ms=config.slow_request_ms,
         )
 
     # -- life ---------------------------------------------------------------------------------
