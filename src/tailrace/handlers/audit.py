@@ -20,7 +20,7 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.config_resources import ConfigOperation, ResourceType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
-from tailrace.security.acls import AclOperation, AclResource, PatternType, Permission, title
+from tailrace.security.acls import AclOperation, AclResource, PatternType, Permission
 from tailrace.security.audit import Audit
 from tailrace.storage.checkpoints import format_topic_id
 
@@ -84,15 +84,13 @@ def _configs_changed(request: Data, answer: Data, *, is_replaced: bool = False) 
             operation = getattr(each, "config_operation", ConfigOperation.SET)
             # A test holds that what is declared as a secret has such a name.
             is_secret = is_secret_name(each.name) or ".certificate" in each.name
-            yield (
-                "config_changed",
-                {
-                    **named,
-                    "config": each.name,
-                    "operation": _name(ConfigOperation, operation),
-                    "value": HIDDEN if is_secret and each.value else each.value,
-                },
-            )
+            value = HIDDEN if is_secret and each.value else each.value
+            changed = {
+                "config": each.name,
+                "operation": _name(ConfigOperation, operation),
+                "value": None if operation == ConfigOperation.DELETE else value,
+            }
+            yield "config_changed", {**named, **changed}
 
 
 def _acls_created(request: Data, answer: Data) -> Events:
@@ -109,13 +107,13 @@ def _acls_deleted(_: Data, answer: Data) -> Events:
 
 def _acl(entry: Data, pattern: int) -> Mapping[str, Hashable]:
     return {
-        "resource_type": title(AclResource(entry.resource_type)),
-        "pattern": PatternType(pattern).name,
+        "resource_type": _name(AclResource, entry.resource_type),
+        "pattern": _name(PatternType, pattern),
         "resource": entry.resource_name,
         "acl_principal": entry.principal,
         "acl_host": entry.host,
-        "operation": title(AclOperation(entry.operation)),
-        "permission": Permission(entry.permission_type).name,
+        "operation": _name(AclOperation, entry.operation),
+        "permission": _name(Permission, entry.permission_type),
     }
 
 
@@ -270,4 +268,5 @@ def _listed(numbers: Data) -> str:
 
 
 def _name(kind: type[IntEnum], number: int) -> str:
-    return kind(number).name
+    # An entry or a setting may be of another release.
+    return kind(number).name if number in set(kind) else str(number)

@@ -3,8 +3,8 @@
     request_refused peer=10.0.0.7:51234 reason=...          the first one
     repeated name=request_refused address=10.0.0.7 count=311 seconds=10
 
-    access_denied principal=User:alice operation=Read ...   the first one of these fields
-    repeated name=access_denied principal=User:alice operation=Read ... count=40 seconds=10
+    access_denied principal=User:alice operation=READ ...   the first one of these fields
+    repeated name=access_denied principal=User:alice operation=READ ... count=40 seconds=10
 
 Invariant: an address gets one line for the first of an event (`log`), or the same fields do
 (`log_equal`), and one for each `WINDOW_S` in which there are more. At most `COUNTS_MAX` are counted

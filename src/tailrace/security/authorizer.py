@@ -148,8 +148,8 @@ class Authorizer:
     ) -> None:
         _, _, operation, resource, name = question
         fields = {
-            "operation": title(operation),
-            "resource_type": title(resource),
+            "operation": operation.name,
+            "resource_type": resource.name,
             "resource": name,
             "rule": self._decide(question)[1],
         }

@@ -13,11 +13,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.errors import ListenError
-from tailrace.model import Principal
+from tailrace.model import ANONYMOUS, Principal
 from tailrace.runtime.clock import Clock, elapsed_ms
 from tailrace.runtime.limited_lines import LimitedLines
 from tailrace.runtime.network import AcceptedSocket, Listener, Network
 from tailrace.runtime.threads import BoundedThreads, Threads
+from tailrace.security.audit import AUDIT
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import RequestAnswers
 from tailrace.server.memory import ReceiveTurns, RequestMemory
@@ -390,6 +391,11 @@ class Server:
             from tailrace.security.accepted import AcceptedTlsSocket
 
             def secured(principal: Principal) -> None:
+                if principal != ANONYMOUS:
+                    AUDIT.debug(
+                        "login peer=%s listener=%s mechanism=TLS user=%s",
+                        connection.peer, port.name, principal.name,
+                    )  # fmt: skip
                 connection.identify(principal)
 
             socket = AcceptedTlsSocket(socket, tls, threads=self._handshakes, secured=secured)

@@ -75,8 +75,8 @@ FILTER = DeleteAclsFilter(
     host_filter=None, operation=1, permission_type=1,
 )  # fmt: skip
 ACL = (
-    "resource_type=Topic pattern=LITERAL resource=t acl_principal=User:bob acl_host=* "
-    "operation=Read permission=ALLOW"
+    "resource_type=TOPIC pattern=LITERAL resource=t acl_principal=User:bob acl_host=* "
+    "operation=READ permission=ALLOW"
 )
 CHANGES: list[tuple[Message, str]] = [
     (

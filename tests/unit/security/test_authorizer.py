@@ -227,7 +227,7 @@ async def test_a_denied_access_is_logged_with_all_that_led_to_it(
     first, second = caplog.messages
     assert first == (
         "access_denied principal=User:alice host=10.0.0.1 client_id=c listener=L api=Fetch "
-        "operation=Read resource_type=Topic resource=flights rule=Deny:Topic:PREFIXED:fl"
+        "operation=READ resource_type=TOPIC resource=flights rule=Deny:Topic:PREFIXED:fl"
     )
     assert second.endswith("resource=other rule=DefaultDeny")
 
