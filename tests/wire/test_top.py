@@ -63,6 +63,8 @@ class Terminal:
         self._screen = screen
         self._tty = tty
         self._seen = b""
+        self.painted = b""
+        """Everything that the program has written so far."""
         self.settings_before: list[object] = termios.tcgetattr(tty)
 
     @property
@@ -80,7 +82,9 @@ class Terminal:
         while text.encode() not in self._seen:
             ready, _, _ = select([self._screen], [], [], max(deadline - time.monotonic(), 0))
             assert ready, (text, self._seen)
-            self._seen += os.read(self._screen, 65536)
+            read = os.read(self._screen, 65536)
+            self._seen += read
+            self.painted += read
         self._seen = self._seen[self._seen.index(text.encode()) + len(text) :]
 
 
@@ -134,3 +138,19 @@ def test_a_signal_restores_the_terminal(bootstrap: str) -> None:
         terminal.wait_for(LEAVES)
         assert terminal.process.wait(60) == 128 + signal.SIGINT
         assert terminal.settings == terminal.settings_before
+
+
+def test_a_broker_that_dies_is_on_the_screen() -> None:
+    """The reason is there, no log line is written over it, and a restart brings new values."""
+    with TestBroker() as broker, in_terminal("top", "-b", broker.bootstrap_servers) as terminal:
+        terminal.wait_for("there are no topics")
+        broker.kill()
+        # By its logger the client warns of the same, a second later.
+        terminal.wait_for("no connection")
+        terminal.wait_for("s old")
+        broker.restart()
+        broker.create_topic("orders")
+        terminal.wait_for("orders")
+        assert b"cluster_unreachable" not in terminal.painted
+        terminal.press("q")
+        assert terminal.process.wait(60) == 0

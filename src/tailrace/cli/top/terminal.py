@@ -5,6 +5,7 @@ Ctrl-Z and `fg`, and tells a new size as a key.
 """
 
 import curses
+import logging
 import os
 import time
 from contextlib import suppress
@@ -49,7 +50,13 @@ def run_screen(poller: Poller, state: State) -> None:
             f"the terminal {os.environ.get('TERM', '')!r} is not known here ({error}); set TERM, "
             "for example to xterm, or add --once"
         ) from error
-    curses.wrapper(lambda window: _Screen(window, poller, state).run())
+    # Log lines of the client would be written over the screen, which has the same trouble in it.
+    silent = logging.NullHandler()
+    logging.getLogger().addHandler(silent)
+    try:
+        curses.wrapper(lambda window: _Screen(window, poller, state).run())
+    finally:
+        logging.getLogger().removeHandler(silent)
 
 
 class _Screen:
