@@ -107,9 +107,9 @@ async def serve(
     limit = _StopLimit(config)
 
     def stop() -> None:
+        asked_to_stop.set()
         # From here on: a start that opens logs continues until it has them.
         limit.begin()
-        asked_to_stop.set()
 
     _on_signals(config.node_id, stop)
     health = Health()

@@ -93,52 +93,90 @@ class Machine:
 
 
 def read_machine(
-    *, directories: Iterable[str], addresses: Iterable[Address], secrets: Iterable[str]
+    *,
+    directories: Iterable[str],
+    addresses: Iterable[Address],
+    secrets: Iterable[str],
+    root: str = "",
 ) -> Machine:
-    """The machine now, with log directories, addresses to listen on and files with secrets."""
-    memory = _numbers_of("/proc/meminfo")
+    """The machine now, with log directories, addresses to listen on and files with secrets.
+
+    `root` is where /proc and /sys are, for tests.
+    """
+    kernel = _Kernel(root)
+    memory = kernel.sizes("/proc/meminfo")
     refused = {each: reason for each in addresses if (reason := _refusal(each))}
     return Machine(
         python=sys.version_info[:2],
         has_kernels=_has_kernels(),
         user=_name_of(os.geteuid()),
         descriptors_max=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
-        threads_max=_threads_max(),
+        threads_max=_threads_max(kernel),
         memory_bytes=memory.get("MemTotal"),
-        memory_bytes_max=_least("memory", "memory.max", "memory.limit_in_bytes"),
-        cores_max=_cores_max(),
+        memory_bytes_max=kernel.group_limit("memory", "memory.max", "memory.limit_in_bytes"),
+        cores_max=_cores_max(kernel),
         swap_bytes=memory.get("SwapTotal"),
-        swappiness=_number("/proc/sys/vm/swappiness"),
-        backlog_max=_number("/proc/sys/net/core/somaxconn"),
-        local_ports=_port_range(),
+        swappiness=kernel.number("/proc/sys/vm/swappiness"),
+        backlog_max=kernel.number("/proc/sys/net/core/somaxconn"),
+        local_ports=_port_range(kernel),
         is_clock_kept=_is_clock_kept(),
-        directories=[_directory(each) for each in dict.fromkeys(directories)],
+        directories=[_directory(each, kernel) for each in dict.fromkeys(directories)],
         refused_ports=refused,
         exposed_files=[each for each in secrets if _mode(each) & stat.S_IROTH],
     )
 
 
-def _text(path: str) -> str:
-    """The content of a file of the kernel; empty where there is none."""
-    with suppress(OSError):
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    return ""
+class _Kernel(NamedTuple):
+    """The files in which the kernel shows its state."""
 
+    root: str
 
-def _number(path: str) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdecimal() else None
+    def text(self, path: str) -> str:
+        """The content of a file; empty where there is none."""
+        with suppress(OSError):
+            return Path(self.root + path).read_text(encoding="utf-8", errors="replace")
+        return ""
 
+    def number(self, path: str) -> int | None:
+        """The number that a file consists of."""
+        text = self.text(path).strip()
+        return int(text) if text.isdecimal() else None
 
-def _numbers_of(path: str) -> dict[str, int]:
-    """Bytes by name, of lines such as `MemTotal:  16384 kB`."""
-    found = {}
-    for line in _text(path).splitlines():
-        name, _, rest = line.partition(":")
-        words = rest.split()
-        if words and words[0].isdecimal():
-            found[name] = int(words[0]) * 1024
-    return found
+    def sizes(self, path: str) -> dict[str, int]:
+        """Bytes by name, of lines such as `MemTotal:  16384 kB`."""
+        found = {}
+        for line in self.text(path).splitlines():
+            name, _, rest = line.partition(":")
+            words = rest.split()
+            if words and words[0].isdecimal():
+                found[name] = int(words[0]) * 1024
+        return found
+
+    def group_texts(self, controller: str, name: str, old_name: str) -> list[str]:
+        """The content of a file in the control group of this process, and in those above it.
+
+        `old_name` is that of version 1, where each controller has a hierarchy of its own.
+        """
+        found = []
+        for line in self.text("/proc/self/cgroup").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and controller not in controllers.split(","):
+                continue
+            mounted = f"/sys/fs/cgroup/{controllers}".rstrip("/")
+            file = old_name if controllers else name
+            # In a container the path may be that of the host, and the root what is mounted.
+            while path.rstrip("/"):
+                found.append(self.text(f"{mounted}{path}/{file}").strip())
+                path = path.rpartition("/")[0]
+            found.append(self.text(f"{mounted}/{file}").strip())
+        return [each for each in found if each]
+
+    def group_limit(self, controller: str, name: str, old_name: str) -> int | None:
+        """The lowest of these limits; None: there is none."""
+        texts = self.group_texts(controller, name, old_name)
+        limits = [int(each) for each in texts if each.isdecimal()]
+        # Version 1 has a number of 63 bits where there is no limit.
+        return min((each for each in limits if each < 1 << 60), default=None)
 
 
 def _has_kernels() -> bool:
@@ -156,34 +194,9 @@ def _name_of(user: int) -> str:
         return str(user)
 
 
-def _control_group_files(controller: str, name: str, old_name: str) -> list[str]:
-    """The content of a file in the control group of this process, and in those above it.
-
-    `old_name` is that of version 1, where each controller has a hierarchy of its own.
-    """
-    found = []
-    for line in _text("/proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        root = f"/sys/fs/cgroup/{controllers}" if controllers else "/sys/fs/cgroup"
-        # In a container the path may be that of the host, and the root what is mounted.
-        while path:
-            found.append(_text(f"{root}{path}/{old_name if controllers else name}").strip())
-            path = path.rpartition("/")[0]
-        found.append(_text(f"{root}/{old_name if controllers else name}").strip())
-    return [each for each in found if each]
-
-
-def _least(controller: str, name: str, old_name: str) -> int | None:
-    limits = [int(each) for each in _control_group_files(controller, name, old_name)
-              if each.isdecimal()]  # fmt: skip
-    # Version 1 has a number of 63 bits where there is no limit.
-    return min((each for each in limits if each < 1 << 60), default=None)
-
-
-def _cores_max() -> float | None:
-    quotas = [each.split() for each in _control_group_files("cpu", "cpu.max", "cpu.none")]
+def _cores_max(kernel: _Kernel) -> float | None:
+    # Version 1 has the quota and its period in two files.
+    quotas = [each.split() for each in kernel.group_texts("cpu", "cpu.max", "-")]
     cores = [
         int(each[0]) / int(each[1])
         for each in quotas
@@ -192,14 +205,17 @@ def _cores_max() -> float | None:
     return min(cores, default=None)
 
 
-def _threads_max() -> int | None:
-    limits = [resource.getrlimit(resource.RLIMIT_NPROC)[0], _least("pids", "pids.max", "pids.max")]
+def _threads_max(kernel: _Kernel) -> int | None:
+    limits = [
+        resource.getrlimit(resource.RLIMIT_NPROC)[0],
+        kernel.group_limit("pids", "pids.max", "pids.max"),
+    ]
     known = [each for each in limits if each is not None and each != resource.RLIM_INFINITY]
     return min(known, default=None)
 
 
-def _port_range() -> tuple[int, int] | None:
-    words = _text("/proc/sys/net/ipv4/ip_local_port_range").split()
+def _port_range(kernel: _Kernel) -> tuple[int, int] | None:
+    words = kernel.text("/proc/sys/net/ipv4/ip_local_port_range").split()
     return (int(words[0]), int(words[1])) if len(words) == 2 else None
 
 
@@ -233,7 +249,7 @@ def _mode(path: str) -> int:
     return 0
 
 
-def _directory(path: str) -> Directory:
+def _directory(path: str, kernel: _Kernel) -> Directory:
     place = os.path.realpath(path)
     while not os.path.isdir(place):
         place = os.path.dirname(place)
@@ -243,10 +259,12 @@ def _directory(path: str) -> Directory:
     return Directory(
         path=path,
         exists=exists,
-        is_usable=os.access(place, os.W_OK | os.X_OK | (os.R_OK if exists else 0)),
+        # A file in its place is in the way.
+        is_usable=(exists or not os.path.lexists(path))
+        and os.access(place, os.W_OK | os.X_OK | (os.R_OK if exists else 0)),
         owner=_name_of(status.st_uid),
         mode=stat.S_IMODE(status.st_mode),
-        mount=_mount_of(place),
+        mount=_mount_of(place, kernel),
         free_bytes=volume.f_bavail * volume.f_frsize,
         total_bytes=volume.f_blocks * volume.f_frsize,
         free_inodes=volume.f_favail if volume.f_files else None,
@@ -278,10 +296,10 @@ def _is_in_use(path: str) -> bool:
     return False
 
 
-def _mount_of(path: str) -> Mount | None:
+def _mount_of(path: str, kernel: _Kernel) -> Mount | None:
     """The mount that a path is on: the last one of those with the longest mount point."""
     found = None
-    for line in _text("/proc/self/mountinfo").splitlines():
+    for line in kernel.text("/proc/self/mountinfo").splitlines():
         own, _, rest = line.partition(" - ")
         fields, (kind, _, options) = own.split(), rest.split(" ", 2)
         # The kernel writes spaces and some others as \040.

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.broker.config import broker_config
 from tailrace.broker.machine_checks import Check, checks, secret_files
-from tailrace.runtime.machine import Directory, Machine, Mount
+from tailrace.runtime.machine import Directory, Machine, Mount, read_machine
 from tailrace.values import replace
 from tests.unit.cli.running import documented, run
 
@@ -186,3 +186,42 @@ def test_this_machine_is_read(tmp_path: Path) -> None:
         assert "for 1 partitions with 1 segments" in by_name["descriptors"]["text"]
         assert str(file) in by_name["secrets"]["text"]
     assert f"127.0.0.1:{port} is" in run("check", "--config", file).stdout
+
+
+def test_limits_of_control_groups_are_read(tmp_path: Path) -> None:
+    """The lowest from the group up to the root counts, of version 2 as of version 1."""
+    files = {
+        "proc/self/cgroup": "0::/pod/node\n3:memory:/node\n",
+        "proc/meminfo": "MemTotal: 16384 kB\nSwapTotal: 0 kB\n",
+        "proc/self/mountinfo": (
+            "20 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw\n"
+            f"21 20 8:2 / {tmp_path!s}/a\\040b rw,noatime - xfs /dev/data rw,nobarrier\n"
+        ),
+        "sys/fs/cgroup/pod/node/memory.max": "max\n",
+        "sys/fs/cgroup/pod/memory.max": "2097152\n",
+        "sys/fs/cgroup/pod/cpu.max": "150000 100000\n",
+        "sys/fs/cgroup/cpu.max": "max 100000\n",
+        "sys/fs/cgroup/memory/node/memory.limit_in_bytes": "1048576\n",
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2**63 - 4096}\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    data = tmp_path / "a b"
+    data.mkdir()
+    machine = read_machine(directories=[str(data)], addresses=[], secrets=[], root=str(tmp_path))
+    assert (machine.memory_bytes, machine.memory_bytes_max) == (16 << 20, 1 << 20)
+    assert (machine.cores_max, machine.swap_bytes) == (1.5, 0)
+    [directory] = machine.directories
+    expected = Mount(str(data), "xfs", frozenset(["rw", "noatime", "nobarrier"]))
+    assert directory.mount == expected
+
+
+def test_a_machine_that_shows_nothing_is_read(tmp_path: Path) -> None:
+    """Without /proc and /sys what they have is not known, and the rest is."""
+    machine = read_machine(
+        directories=[str(tmp_path / "new")], addresses=[], secrets=[], root=str(tmp_path)
+    )
+    assert (machine.memory_bytes, machine.swap_bytes, machine.cores_max) == (None, None, None)
+    [directory] = machine.directories
+    assert (directory.exists, directory.is_usable, directory.mount) == (False, True, None)
