@@ -518,8 +518,12 @@ def test_few_requests_whatever_the_number_of_partitions(version: int) -> None:
         client.close()
 
 
-def test_a_silent_broker_holds_up_the_first_snapshot_alone() -> None:
-    """It is waited for once; from then on for half a second, until it answers again."""
+@pytest.mark.parametrize("silent", [1, 3])
+def test_a_silent_broker_holds_up_the_first_snapshot_alone(silent: int) -> None:
+    """It is waited for once, also the controller; from then on for half a second, until it answers.
+
+    The first one is the controller too, and coordinates the groups.
+    """
     with waiting_world() as (outside, network):
         cluster = WatchedCluster(outside, nodes=3)
         cluster.create_topic("t", partitions=3)
@@ -527,15 +531,16 @@ def test_a_silent_broker_holds_up_the_first_snapshot_alone() -> None:
         client = reader(outside, network, cluster.bootstrap)
         watch = Watch(client, metrics=None, clock=outside.loop.time)
         assert watch.take().silent == {}
-        cluster.nodes[3].is_paused = True
+        cluster.nodes[silent].is_paused = True
         first = watch.take()
-        assert list(first.silent) == [3]
+        assert list(first.silent) == [silent]
         assert 1 < first.took_s <= 6
-        assert first.ends.keys() == {TopicPartition("t", 0), TopicPartition("t", 1)}
+        assert first.ends.keys() == {TopicPartition("t", n) for n in range(3) if n != silent - 1}
+        assert bool(first.groups) == (silent != 1)
         second = watch.take()
-        assert list(second.silent) == [3]
+        assert list(second.silent) == [silent]
         assert second.took_s <= 1
-        cluster.nodes[3].resume()
+        cluster.nodes[silent].resume()
         after = [watch.take() for _ in range(20)]
         assert (after[-1].silent, len(after[-1].ends)) == ({}, 3)
         client.close()

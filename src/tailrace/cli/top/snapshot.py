@@ -143,6 +143,7 @@ class Watch:
         self._metrics = metrics
         self.clock = clock
         self._silent: frozenset[int] = frozenset()
+        self._has_silent_controller = False
         self._pages: dict[BrokerNode, str | None] = {}
         """The address of a broker's page, where it has said whether it has one."""
         self._scraper = Scraper(clock)
@@ -155,7 +156,7 @@ class Watch:
         """
         began, taken = self.clock(), _Taken()
         call = self._cluster.call(limit_ms=ANSWER_LIMIT_MS, retries=1)
-        self._run(_take_topics(taken, call), _take_cluster(taken, call), _take_moves(taken, call))
+        self._run(_take_topics(taken, call), _take_cluster(taken, call), self._take_moves(taken))
         assert taken.cluster is not None, "taken, or an error"
         brokers = {each.id: each for each in taken.cluster.brokers}
         self._pages = {each: self._pages[each] for each in brokers.values() if each in self._pages}
@@ -209,6 +210,18 @@ class Watch:
             }
         return {each.id: url for each in brokers if (url := self._pages.get(each))}
 
+    def _take_moves(self, taken: _Taken) -> Steps[None]:
+        limit_ms = SILENT_LIMIT_MS if self._has_silent_controller else ANSWER_LIMIT_MS
+        call = self._cluster.call(limit_ms=limit_ms, retries=0)
+        try:
+            with taken.noting("moves of partitions"):
+                taken.moving = frozenset((yield from list_partition_reassignments(call)))
+            self._has_silent_controller = False
+        except (UnreachableBrokerError, OperationTimeoutError) as error:
+            # Brokers forward it to the controller, which may be no broker.
+            self._has_silent_controller = True
+            taken.note("moves of partitions", error)
+
     def _take_broker(
         self, taken: _Taken, broker: BrokerNode, led: Mapping[TopicPartition, int]
     ) -> Steps[None]:
@@ -237,8 +250,9 @@ class Watch:
     def _take_groups(
         self, taken: _Taken, call: Call, listed: list[GroupListing], *, number: int
     ) -> Steps[None]:
-        names, at = [each.group for each in listed], self.clock()
+        names = [each.group for each in listed]
         described = (yield from describe_groups(call, names)).succeeded
+        at = self.clock()
         offsets = yield from list_offsets_of_groups(call, names)
         for each in listed:
             found, own = described.get(each.group), offsets[each.group]
@@ -300,15 +314,6 @@ def _take_cluster(taken: _Taken, call: Call) -> Steps[None]:
         taken.cluster = yield from describe_cluster(call, include_fenced_brokers=True)
     except UnsupportedBrokerError:
         taken.cluster = yield from describe_cluster(call)
-
-
-def _take_moves(taken: _Taken, call: Call) -> Steps[None]:
-    try:
-        with taken.noting("moves of partitions"):
-            taken.moving = frozenset((yield from list_partition_reassignments(call)))
-    except (UnreachableBrokerError, OperationTimeoutError) as error:
-        # The controller, which may be no broker.
-        taken.note("moves of partitions", error)
 
 
 def _page_of(call: Call, broker: BrokerNode) -> Steps[str | None]:
