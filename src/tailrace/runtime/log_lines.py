@@ -81,7 +81,7 @@ def _read(text: str) -> _Format:
     event = _field("event", text[: starts[0]] if keys else text)
     fields = tuple(
         _field(each[1], text[each.end() : end])
-        for each, end in zip(keys, [*starts[1:], len(text)], strict=True)
+        for each, end in zip(keys, [*starts, len(text)][1:], strict=True)
     )
     return _Format(event, fields, sum(each.taken for each in (event, *fields)))
 
@@ -96,7 +96,11 @@ def _field(name: str, text: str) -> _Field:
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """The event of a record and its fields, by name, as JSON has them."""
-    found = dict(_fields(record))
+    try:
+        found = dict(_fields(record))
+    # What a value prints is code of its class. The line says so, and is not lost.
+    except Exception as error:  # noqa: BLE001
+        found = {"event": OTHER_EVENT, "message": f"{record.msg} ({error!r})"}
     if record.exc_info and record.exc_info[1] is not None:
         found["traceback"] = "".join(traceback.format_exception(record.exc_info[1])).rstrip()
     if record.stack_info:
@@ -154,11 +158,7 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
-        try:
-            fields = fields_of(record)
-        # What a value prints is code of its class. The line says so, and is not lost.
-        except Exception as error:  # noqa: BLE001
-            fields = {"event": OTHER_EVENT, "message": f"{record.msg} ({error!r})"}
+        fields = fields_of(record)
         head = {
             "time": iso_time(int(record.created * 1000)),
             "level": level_name(record.levelno),
@@ -184,12 +184,15 @@ def _json(value: object) -> str:
 
 
 def write_log(*, is_json: bool, level: int) -> None:
-    """Write the log of this process to stderr from now on, with warnings and ends of threads."""
+    """Write the log of this process to stderr from now on.
+
+    With warnings, and with errors that nobody handles, which Python writes as some twenty lines.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter(is_json=is_json))
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(capture=True)
-    # By default each would be some twenty lines.
+    sys.excepthook = lambda _, error, __: _log_end(error)
     threading.excepthook = lambda ended: _log_end(ended.exc_value)
     sys.unraisablehook = lambda ended: _log_end(ended.exc_value)
 

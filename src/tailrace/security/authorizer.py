@@ -53,6 +53,9 @@ INDEXED_INLINE_MAX: Final = 200
 # A name that Kafka asks about too, so that super users and open clusters need no entry.
 _SOME_NAME: Final = "hardcode"
 
+# Asked for each right: without a look-up.
+_is_logged: Final = AUDIT.isEnabledFor
+
 _Question = tuple[Principal, str, AclOperation, AclResource, str]
 
 
@@ -126,22 +129,28 @@ class Authorizer:
         decides what is shown, or another right would do as well, and it is logged as a detail
         (`logIfDenied` of Kafka's Action).
         """
+        self.refresh()
         caller = header.caller
         question = (caller.principal, caller.host, operation, resource, name)
-        answer = self._answer(question)
+        answer = self._answers.get(question)
+        if answer is None:
+            answer = self._decided(question)
         level = logging.DEBUG if answer else logging.INFO if is_access else TRACE
-        if AUDIT.isEnabledFor(level):
+        if _is_logged(level):
             self._log(header, question, level, is_allowed=answer)
         return answer
 
+    def _decided(self, question: _Question) -> bool:
+        if len(self._answers) >= ANSWERS_KEPT_MAX:
+            self._answers.clear()
+        answer = self._answers[question] = self._decide(question)[0]
+        return answer
+
     def _answer(self, question: _Question) -> bool:
+        """The answer where it is not the client that has asked for it."""
         self.refresh()
         answer = self._answers.get(question)
-        if answer is None:
-            if len(self._answers) >= ANSWERS_KEPT_MAX:
-                self._answers.clear()
-            answer = self._answers[question] = self._decide(question)[0]
-        return answer
+        return self._decided(question) if answer is None else answer
 
     def _log(
         self, header: RequestHeader, question: _Question, level: int, *, is_allowed: bool

@@ -4,6 +4,7 @@ import ast
 import json
 import logging
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,6 +102,45 @@ def test_lines_of_libraries_and_faulty_values_are_lines_too() -> None:
     found = as_json("Task was lost\nfuture: %s", "a=b", name="asyncio", level=logging.ERROR)
     assert (found["event"], found["message"]) == (OTHER_EVENT, "Task was lost\nfuture: a=b")
     assert "broken" in as_json("failed reason=%s", Faulty())["message"]
+
+
+PROCESS = """
+import asyncio, threading, warnings
+from tailrace.runtime.log_lines import write_log
+
+write_log(is_json=True, level=20)
+warnings.warn("one\\ntwo")
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start()
+thread.join()
+
+class Faulty:
+    def __del__(self):
+        1 / 0
+
+Faulty()
+async def main():
+    asyncio.ensure_future(asyncio.sleep(0, 1)).add_done_callback(lambda _: 1 / 0)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+asyncio.run(main())
+raise RuntimeError("the end")
+"""
+
+
+def test_what_python_itself_writes_is_one_line_too() -> None:
+    """Warnings, and errors of threads, of finalizers, of callbacks and of the whole process."""
+    run = subprocess.run(
+        [sys.executable, "-c", PROCESS], capture_output=True, text=True, check=False
+    )
+    found = [json.loads(line) for line in run.stderr.splitlines()]
+    assert run.returncode == 1
+    assert [each["level"] for each in found] == ["WARN", *["ERROR"] * 4]
+    assert "one\ntwo" in found[0]["message"]
+    assert {each["event"] for each in found} == {OTHER_EVENT, "error_not_handled"}
+    assert all("ZeroDivisionError" in each["traceback"] for each in found[1:4])
+    assert found[4]["traceback"].endswith("RuntimeError: the end")
 
 
 def calls() -> Iterator[tuple[str, str]]:
