@@ -163,6 +163,9 @@ def test_what_is_not_known_is_no_zero() -> None:
     group = rows(found, "groups")["g"]
     assert (group["lag"], group["lag_per_s"], group["catch_up_s"]) == (None, None, None)
     assert rows(found, "brokers")["2"]["state"] == "silent"
+    # A broker that leads nothing gets no records, which is known.
+    idle = overview(snapshot(0, ends={"t": {0: 1}}), snapshot(2, ends={"t": {0: 5}}))
+    assert [each["records_per_s"] for each in rows(idle, "brokers").values()] == [2, 0]
     # A topic that was made again has an end below the old one.
     again = overview(old, snapshot(2, ends={"t": {0: 3, 1: 60}}))
     assert rows(again, "partitions", "t")["0"]["records_per_s"] is None

@@ -459,7 +459,7 @@ class Overview:
                 state if not offline else "disk lost",
                 leaders[number],
                 replicas[number],
-                _total(rates.get(number, ())),
+                _total(rates.get(number, [0.0])),
                 sum(log.size for each in directories for log in each.replicas.values())
                 if number in self.now.directories
                 else None,
