@@ -108,7 +108,7 @@ def _isolation(servers: str, level: str) -> Iterator[str]:
         expected = read_back(servers, topic, is_committed=level == "read_committed")
         place = TopicPartition(topic, 0)
         with Consumer(
-            bootstrap_servers=servers, isolation_level=level, auto_offset_reset="earliest"
+            {"isolation.level": level}, bootstrap_servers=servers, auto_offset_reset="earliest"
         ) as consumer:
             consumer.assign(place)
             found = _read(consumer, len(expected.records))
@@ -175,9 +175,9 @@ def _times(servers: str) -> Iterator[str]:
 
 def _member(servers: str, protocol: str, **more: Any) -> Consumer:  # noqa: ANN401 - settings
     return Consumer(
+        {"group.protocol": protocol},
         bootstrap_servers=servers,
         group_id=f"group-{protocol}",
-        group_protocol=protocol,
         auto_offset_reset="earliest",
         metadata_max_age_ms=1000,
         **more,

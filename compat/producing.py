@@ -135,7 +135,7 @@ def _check_codecs(report: Report, servers: str) -> None:
             for number in range(RECORDS)
         ]
         with Producer(
-            bootstrap_servers=servers, compression_type=codec, batch_size=4000
+            {"compression.type": codec}, bootstrap_servers=servers, batch_size=4000
         ) as producer:
             receipts = [
                 producer.send(

@@ -11,6 +11,7 @@
     docs/performance.md       from the files of benchmarks/results/
     docs/ARCHITECTURE.md      the file map between its two marks, from the modules' docstrings
     README.md                 the table between its two marks, from benchmarks/results/
+    client/keywords.py        settings of clients as keywords, from the declared settings
 
 Not here: what those documents say besides; people write that.
 """
@@ -51,6 +52,7 @@ from tailrace.spark.metadata.views import describe_views
 from tailrace.spark.options.values import OPTIONS as SOURCE_OPTIONS
 from tailrace.storage.config import TOPIC_SETTINGS
 from tests import figures, scenarios
+from tests.keyword_settings import keyword_settings
 from tests.protocol_reference import describe as describe_protocol
 
 ROOT = Path(__file__).parent.parent
@@ -438,6 +440,7 @@ REFERENCES: Final[Mapping[Path, Callable[[], str]]] = {
     DOCS / "schemas.md": schemas_page,
     DOCS / "performance.md": performance,
     DOCS / "ARCHITECTURE.md": architecture,
+    SOURCE / "client" / "keywords.py": keyword_settings,
     ROOT / "README.md": readme,
 }
 """Each generated document and what makes the text that it has to hold."""

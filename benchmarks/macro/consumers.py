@@ -126,9 +126,9 @@ def _fill(broker: BrokerProcess, layout: Layout, count: int) -> None:
         keys = [b"user-%08d" % number for number in range(WRITTEN_AT_ONCE)]
         table["key"] = pa.array(keys, pa.binary())
     with Producer(
+        {"compression.type": layout.codec},
         bootstrap_servers=str(broker.address),
         batch_size=BATCH_BYTES[layout.batch],
-        compression_type=layout.codec,
         linger_ms=50,
     ) as producer:
         for _ in range(count // WRITTEN_AT_ONCE):

@@ -73,7 +73,8 @@ def test_librdkafka_renews_its_session(
 def test_other_clients_log_in(bootstrap: str, mechanism: str) -> None:
     """Our producer, kafka-python and aiokafka send by each mechanism."""
     with Producer(
-        bootstrap_servers=bootstrap, security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism,
+        {"sasl.mechanism": mechanism},
+        bootstrap_servers=bootstrap, security_protocol="SASL_PLAINTEXT",
         sasl_username="alice", sasl_password="alice-secret",
     ) as ours:  # fmt: skip
         assert ours.send("t", b"v").result(TIMEOUT_S).offset >= 0

@@ -65,8 +65,7 @@ def test_a_poll_waits_for_committed_offsets(
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
     broker.fail("OffsetFetch", error=error, times=times)
     with Consumer(
-        settings,
-        group_protocol=protocol,
+        {**settings, "group.protocol": protocol},
         auto_offset_reset="earliest",
         default_api_timeout_ms=500,
     ) as consumer:
@@ -195,9 +194,9 @@ def test_a_signal_handler_ends_a_loop_that_waits(
     """By either call, on the thread that waits; what was handled is committed."""
     fill(broker, 10)
     consumer = Consumer(
+        {"group.protocol": protocol},
         bootstrap_servers=broker.bootstrap_servers,
         group_id="g",
-        group_protocol=protocol,
         auto_offset_reset="earliest",
     )
     loop = IdleLoop(consumer)

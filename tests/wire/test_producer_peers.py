@@ -65,8 +65,8 @@ def test_a_mock_cluster_takes_records(cluster: str, codec: str, *, is_idempotent
     """Records for every partition of several brokers are there, in order."""
     count = 2000
     with Producer(
+        {"compression.type": codec},
         bootstrap_servers=cluster,
-        compression_type=codec,
         enable_idempotence=is_idempotent,
         batch_size=2000,
     ) as producer:

@@ -167,7 +167,7 @@ def test_no_secret_is_written_anywhere(tmp_path: Path, caplog: pytest.LogCapture
             rest, _ = process.communicate(timeout=60)
     said.append(rest)
     with pytest.raises(ConfigError) as refused:
-        Producer(bootstrap_servers=address, ssl_key_password=MARK, ssl_protocol=MARK[:3])
+        Producer({"ssl.key.password": MARK, "ssl.protocol": MARK[:3]}, bootstrap_servers=address)
     said += [str(refused.value), repr(refused.value), caplog.text]
     registry = {
         "schema.registry.url": f"http://u:{MARK}@localhost", "basic.auth.user.info": f"u:{MARK}",

@@ -7,7 +7,7 @@ async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
 import asyncio
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from tailrace.client.admin.config import AdminConfig, parse_admin_config
 from tailrace.client.admin.operations import BaseAdmin
@@ -19,6 +19,9 @@ from tailrace.client.drive.steps import Steps
 from tailrace.client.errors import ClosedAdminError
 from tailrace.client.nodes import NodesStatistics
 from tailrace.runtime.system import Runtime, system_runtime
+
+if TYPE_CHECKING:
+    from tailrace.client.keywords import AdminSettings
 
 T = TypeVar("T")
 
@@ -85,7 +88,7 @@ class AsyncAdmin(BaseAdmin, AwaitingFace):
         settings: Mapping[str, object] | None = None,
         *,
         runtime: Runtime | None = None,
-        **more_settings: object,
+        **more_settings: "Unpack[AdminSettings]",
     ) -> None:
         """`runtime` has the seams of the outside world, for tests."""
         config = parse_admin_config(settings, more_settings)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import closing
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from tailrace.client.admin.config import AdminConfig, parse_admin_config
 from tailrace.client.admin.operations import BaseAdmin
@@ -22,6 +22,9 @@ from tailrace.client.errors import ClosedAdminError
 from tailrace.client.nodes import NodesStatistics
 from tailrace.client.reader import REQUEST_TIMEOUT_MS, ClusterReader
 from tailrace.errors import kind_of
+
+if TYPE_CHECKING:
+    from tailrace.client.keywords import AdminSettings
 
 T = TypeVar("T")
 
@@ -84,7 +87,7 @@ class Admin(BaseAdmin, BlockingFace):
     """
 
     def __init__(
-        self, settings: Mapping[str, object] | None = None, **more_settings: object
+        self, settings: Mapping[str, object] | None = None, **more_settings: "Unpack[AdminSettings]"
     ) -> None:
         config = parse_admin_config(settings, more_settings)
         self._shared = _Shared(config)

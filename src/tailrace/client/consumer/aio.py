@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.consumer import CLOSE_S
@@ -26,6 +26,9 @@ from tailrace.client.drive.steps import Steps
 from tailrace.client.interval_call import check_on_metrics
 from tailrace.client.pending import T
 from tailrace.runtime.system import Runtime, system_runtime
+
+if TYPE_CHECKING:
+    from tailrace.client.keywords import ConsumerSettings
 
 
 class _Loop:
@@ -62,7 +65,7 @@ class AsyncConsumer(AwaitingFace, ReadingCalls):
         value_deserializer: Deserializer | None = None,
         on_metrics: OnMetrics | None = None,
         runtime: Runtime | None = None,
-        **more_settings: object,
+        **more_settings: "Unpack[ConsumerSettings]",
     ) -> None:
         check_on_metrics(on_metrics)
         config = parse_consumer_config(settings, more_settings)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from tailrace.client.consumer.config import parse_consumer_config
 from tailrace.client.consumer.engine import ConsumerEngine
@@ -27,6 +27,9 @@ from tailrace.client.drive.thread import ThreadDriver
 from tailrace.client.interval_call import check_on_metrics
 from tailrace.client.pending import T
 from tailrace.runtime.polling import PollingNetwork
+
+if TYPE_CHECKING:
+    from tailrace.client.keywords import ConsumerSettings
 
 CLOSE_S = 30.0
 """Time for `close` to commit and to leave the group, as in Kafka's client."""
@@ -62,7 +65,7 @@ class Consumer(BlockingFace, ReadingCalls):
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         on_metrics: OnMetrics | None = None,
-        **more_settings: object,
+        **more_settings: "Unpack[ConsumerSettings]",
     ) -> None:
         check_on_metrics(on_metrics)
         config = parse_consumer_config(settings, more_settings)

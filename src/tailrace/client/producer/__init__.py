@@ -23,9 +23,39 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from tailrace.client.group_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+    from tailrace.client.keywords import ProducerSettings
     from tailrace.client.prepared_transaction import PreparedTransaction
     from tailrace.client.producer.aio import AsyncProducer
+    from tailrace.client.producer.errors import (
+        AuthorizationError,
+        BrokerRefusedError,
+        BufferExhaustedError,
+        ClosedBatchError,
+        ClosedProducerError,
+        DeliveryTimeoutError,
+        InvalidTopicError,
+        MetadataTimeoutError,
+        OutOfOrderSequenceError,
+        ProducerAuthenticationError,
+        ProducerDisconnectedError,
+        ProducerError,
+        ProducerFencedError,
+        ProducerMalformedAnswerError,
+        ProducerRequestTimedOutError,
+        ProducerUnsupportedVersionError,
+        ReentrantCallError,
+        RejectedRecordError,
+        SendCancelledError,
+        SerializationError,
+        TransactionAbortableError,
+        TransactionAbortedError,
+        TransactionOutcomeUnknownError,
+        TransactionStateError,
+        TransactionTimeoutError,
+        UnknownTopicError,
+    )
     from tailrace.client.producer.identity import OwnedIdentity
+    from tailrace.client.producer.metrics import ProducerStatistics
     from tailrace.client.producer.outcome import RecordMetadata
     from tailrace.client.producer.partitioners import Partitioner, RoundRobinPartitioner
     from tailrace.client.producer.plugins import (
@@ -45,22 +75,50 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncProducer",
+    "AuthorizationError",
     "BatchHook",
     "BatchInfo",
     "BatchReceipt",
+    "BrokerRefusedError",
+    "BufferExhaustedError",
+    "ClosedBatchError",
+    "ClosedProducerError",
     "ConsumerGroupMetadata",
+    "DeliveryTimeoutError",
+    "InvalidTopicError",
+    "MetadataTimeoutError",
     "OffsetAndMetadata",
+    "OutOfOrderSequenceError",
     "OwnedIdentity",
     "Partitioner",
     "PreparedTransaction",
     "Producer",
+    "ProducerAuthenticationError",
     "ProducerBatch",
+    "ProducerDisconnectedError",
+    "ProducerError",
+    "ProducerFencedError",
     "ProducerInterceptor",
+    "ProducerMalformedAnswerError",
     "ProducerRecord",
+    "ProducerRequestTimedOutError",
+    "ProducerSettings",
+    "ProducerStatistics",
+    "ProducerUnsupportedVersionError",
     "Receipt",
     "RecordMetadata",
+    "ReentrantCallError",
+    "RejectedRecordError",
     "RoundRobinPartitioner",
+    "SendCancelledError",
     "SendSummary",
+    "SerializationError",
+    "TransactionAbortableError",
+    "TransactionAbortedError",
+    "TransactionOutcomeUnknownError",
+    "TransactionStateError",
+    "TransactionTimeoutError",
+    "UnknownTopicError",
     "serialize_double",
     "serialize_json",
     "serialize_long",
@@ -81,6 +139,8 @@ _MODULES = {
     "ProducerBatch": "producer.producer_batch",
     "ProducerInterceptor": "producer.plugins",
     "ProducerRecord": "producer.plugins",
+    "ProducerSettings": "keywords",
+    "ProducerStatistics": "producer.metrics",
     "Receipt": "producer.receipts",
     "RecordMetadata": "producer.outcome",
     "RoundRobinPartitioner": "producer.partitioners",
@@ -95,7 +155,7 @@ _MODULES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'tailrace.client.producer' has no attribute {name!r}")
-    return getattr(import_module(f"tailrace.client.{_MODULES[name]}"), name)
+    return getattr(import_module(f"tailrace.client.{_MODULES.get(name, 'producer.errors')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,7 @@ A record that cannot get into a batch yet, because memory or metadata is missing
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from tailrace.client.drive.loop import LoopDriver
 from tailrace.client.drive.operation import AwaitingFace
@@ -36,6 +36,9 @@ from tailrace.client.producer.queued_records import LoopWaiting, RecordQueues
 from tailrace.client.producer.transaction_calls import TransactionCalls
 from tailrace.errors import TailraceError
 from tailrace.runtime.system import Runtime, system_runtime
+
+if TYPE_CHECKING:
+    from tailrace.client.keywords import ProducerSettings
 
 
 class AsyncProducer(AwaitingFace, TransactionCalls):
@@ -73,13 +76,13 @@ class AsyncProducer(AwaitingFace, TransactionCalls):
         identity: OwnedIdentity | None = None,
         on_metrics: OnMetrics | None = None,
         runtime: Runtime | None = None,
-        **more_settings: object,
+        **more_settings: "Unpack[ProducerSettings]",
     ) -> None:
-        if isinstance(partitioner, str):
-            more_settings["partitioner"] = partitioner
-            partitioner = None
         check_on_metrics(on_metrics)
-        config = parse_producer_config(settings, more_settings)
+        more: dict[str, object] = {**more_settings}
+        if isinstance(partitioner, str):
+            more["partitioner"], partitioner = partitioner, None
+        config = parse_producer_config(settings, more)
         outside = runtime or system_runtime()
         self._driver: LoopDriver = LoopDriver()
         self._waiting = LoopWaiting(self._driver)

@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import inf
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from tailrace.client.drive.locks import is_owned
 from tailrace.client.drive.operation import BlockingFace
@@ -42,6 +42,9 @@ from tailrace.client.producer.transaction_calls import TransactionCalls
 from tailrace.client.producer.waits import memory_granted, topic_known
 from tailrace.errors import TailraceError
 from tailrace.runtime.polling import PollingNetwork
+
+if TYPE_CHECKING:
+    from tailrace.client.keywords import ProducerSettings
 
 
 class ThreadWaiting:
@@ -136,13 +139,13 @@ class Producer(BlockingFace, TransactionCalls):
         hooks: Sequence[BatchHook] = (),
         identity: OwnedIdentity | None = None,
         on_metrics: OnMetrics | None = None,
-        **more_settings: object,
+        **more_settings: "Unpack[ProducerSettings]",
     ) -> None:
-        if isinstance(partitioner, str):
-            more_settings["partitioner"] = partitioner
-            partitioner = None
         check_on_metrics(on_metrics)
-        config = parse_producer_config(settings, more_settings)
+        more: dict[str, object] = {**more_settings}
+        if isinstance(partitioner, str):
+            more["partitioner"], partitioner = partitioner, None
+        config = parse_producer_config(settings, more)
         network = PollingNetwork.open()
         self._driver: ThreadDriver = ThreadDriver(network)
         self._waiting = ThreadWaiting(self._driver)

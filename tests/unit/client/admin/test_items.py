@@ -344,4 +344,4 @@ def test_time_limits_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"at least request\.timeout\.ms"):
         AsyncAdmin(bootstrap_servers="b:1", default_api_timeout_ms=1_000, request_timeout_ms=2_000)
     with pytest.raises(ConfigError, match="retriez: no such setting"):
-        AsyncAdmin(bootstrap_servers="b:1", retriez=3)
+        AsyncAdmin({"retriez": 3}, bootstrap_servers="b:1")
