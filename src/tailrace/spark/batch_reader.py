@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tailrace.model import TopicPartition
 from tailrace.runtime.threads import usable_core_count
+from tailrace.spark.brief_errors import brief_errors
 from tailrace.spark.losses import PartitionGoneError, report_name, write_report
 from tailrace.spark.offsets import choose_partitions, find_late_starts, resolve_ranges
 from tailrace.spark.options import SourceOptions
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@brief_errors
 class TailraceReader(DataSourceReader):  # type: ignore[misc]  # PySpark is untyped here
     """Plans on the driver, reads in tasks; Spark sends it there, so it holds options only."""
 

@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 
 from tailrace.errors import ConfigError
 from tailrace.records.schema import Column, ColumnType, DeclaredColumn
+from tailrace.spark.brief_errors import brief_errors
 
 if TYPE_CHECKING:
     from tailrace.spark.batch_reader import TailraceReader
@@ -74,6 +75,7 @@ COLUMNS = spark_types(Column)
 
 # Its methods import what they need: Spark unpickles the class in a process of its own each to look
 # it up, to create, to plan and to commit, and each of them needs another part.
+@brief_errors
 class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untyped here
     """The format `tailrace`; the base class is the interface that Spark asks for."""
 

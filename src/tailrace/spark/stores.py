@@ -14,6 +14,7 @@ from uuid import UUID
 
 from tailrace.client import ClusterReader, RemoteRetriableError, fetch_pieces
 from tailrace.client.admin.group_offsets import alter_group_offsets
+from tailrace.client.reader import TopicDescription
 from tailrace.client.retries import ATTEMPTS_MAX
 from tailrace.errors import ConfigError, OffsetOutOfRangeError, RetriableError
 from tailrace.model import IsolationLevel, Offset, SpecialTimestamp, TopicPartition
@@ -125,9 +126,9 @@ class BrokerStore:
         """The partitions of the topics that are named, or all of the cluster's for a pattern."""
         match selection:
             case Topics(names):
-                found = self._cluster.topics(set(names))
+                found = self._named(set(names))
             case Partitions(partitions):
-                found = self._cluster.topics({each.topic for each in partitions})
+                found = self._named({each.topic for each in partitions})
             case Pattern():
                 # Metadata requests have no patterns: all names are asked for, and chosen from by
                 # the client.
@@ -142,6 +143,11 @@ class BrokerStore:
             for name, topic in found.items()
             for each in topic.partitions
         }
+
+    def _named(self, names: set[str]) -> Mapping[str, TopicDescription]:
+        found = self._cluster.topics(names)
+        # For the error, which says what there is.
+        return found if names <= found.keys() else self._cluster.topics()
 
     def extents(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Extent]:
         """First offset and high watermark, or last stable offset for read_committed."""

@@ -36,6 +36,7 @@ from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError, FatalError, RetriableError
 from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.batch_reader import TailraceReader, plan_ranges
+from tailrace.spark.brief_errors import brief_errors
 from tailrace.spark.losses import PartitionGoneError
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.options.names import LIMITS
@@ -103,6 +104,7 @@ class StreamStatistics:
     """The looks at the logs."""
 
 
+@brief_errors
 class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # PySpark is untyped here
     """One instance steers a query; others, in workers, only read. Times are in seconds."""
 
@@ -336,6 +338,7 @@ def _at_end(known: Progress, seen: Extents) -> Progress:
     return replace(update_progress(known, seen), positions=ends_of(seen))
 
 
+@brief_errors
 class StreamReaderWithoutStart(DataSourceStreamReader):  # type: ignore[misc]  # PySpark is untyped here
     """A `TailraceStreamReader` whose `latestOffset` does not learn where the last batch ended."""
 

@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from tailrace.errors import ConfigError, RecordTooLargeError
+from tailrace.errors import ConfigError, CorruptionError, RecordTooLargeError
 from tailrace.model import Codec, TopicPartition
 from tailrace.records.codecs import limit_decompression, limit_decompression_of_query
 from tailrace.spark.source import COLUMNS, TailraceDataSource, schema_faults
@@ -48,6 +49,19 @@ def test_faults_are_those_of_what_is_nearer(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         source(tmp_path, endingOffsets="latest", minPartitions="0").schema()
     assert len(caught.value.faults) == 1
+
+
+def test_errors_of_rows_are_brief_too(tmp_path: Path) -> None:
+    """Damage that Spark meets when it takes the rows of a task has no frames of this package."""
+    path = write_numbered(tmp_path, TopicPartition("t", 0), limit=3)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    found = source(tmp_path)
+    reader = found.reader(found.schema())
+    [task] = reader.partitions()
+    with pytest.raises(CorruptionError) as caught:
+        list(reader.read(task))
+    # This test, and what it has called.
+    assert len(traceback.extract_tb(caught.tb)) == 2
 
 
 def test_limits_of_a_stream_are_ignored_in_a_batch(

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tailrace.errors import ConfigError
+from tailrace.spark.brief_errors import brief_errors
 from tailrace.spark.metadata.options import MetadataOptions, View, parse_metadata_options
 from tailrace.spark.source import schema_faults
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@brief_errors
 class MetadataDataSource(DataSource):  # type: ignore[misc]  # PySpark is untyped here
     """The format `tailrace-metadata`; the base class is the interface that Spark asks for."""
 
@@ -53,6 +55,7 @@ class MetadataDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
         return MetadataReader(options, columns=schema.names)
 
 
+@brief_errors
 class MetadataReader(DataSourceReader):  # type: ignore[misc]  # PySpark is untyped here
     """Looks for the end of the log on the driver, and reads in one task."""
 

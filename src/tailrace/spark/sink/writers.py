@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import StructType
 
 from tailrace.errors import ConfigError
+from tailrace.spark.brief_errors import brief_errors
 from tailrace.spark.pyspark_versions import DataSourceStreamArrowWriter
 from tailrace.spark.sink.commits import BatchCommitter, JobCommitter, TransactionPlan
 from tailrace.spark.sink.ledger import FreeId, Slot
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@brief_errors
 class TailraceWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark is untyped here
     """Writes a DataFrame; Spark sends it to the tasks, so it holds options and a plan only."""
 
@@ -74,6 +76,7 @@ class TailraceWriter(DataSourceArrowWriter):  # type: ignore[misc]  # PySpark is
             _committer(self._options, self._plan.work_id).abort()
 
 
+@brief_errors
 class JobVersionWriter(DataSourceArrowWriter):  # type: ignore[misc]  # likewise
     """Writes a DataFrame as one version of a job, exactly once however often the job runs.
 
@@ -105,6 +108,7 @@ class JobVersionWriter(DataSourceArrowWriter):  # type: ignore[misc]  # likewise
         return _job_committer(self._options, self._version)
 
 
+@brief_errors
 class TailraceStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # likewise
     """Writes micro-batches, at least once."""
 
@@ -116,6 +120,7 @@ class TailraceStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  
         return _write_rows(iterator, self._options)
 
 
+@brief_errors
 class ExactlyOnceWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # likewise
     """Writes micro-batches, each exactly once.
 
