@@ -3,9 +3,10 @@
 SIGHUP stops it in order as SIGTERM does, and as both stop Kafka. There is nothing to reload: the
 log goes to stderr, and certificates are read again when their files change.
 
-A stop has a limit (`tailrace.shutdown.timeout.ms`), kept by a thread of its own, since the event
-loop or the threads may hang on a device. Python joins threads at its end; so at the limit the
-process ends by `os._exit`, which is to its files what a kill is.
+A stop has a limit (`tailrace.shutdown.timeout.ms`). Signals are received and the limit is kept on
+threads of their own, since the event loop may hang on a device, and so may all others. Python joins
+threads at its end; so at the limit the process ends by `os._exit`, which is to its files what a
+kill is.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -27,7 +29,7 @@ from tailrace.broker.wiring import load_handler
 from tailrace.errors import DirectoryError, TailraceError
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.runtime.files import raise_descriptor_limit
-from tailrace.runtime.interrupts import stop_signals
+from tailrace.runtime.interrupts import stop_signals_on_thread
 from tailrace.runtime.memory import claim_process, freeze_objects, keep_large_buffers
 from tailrace.runtime.service_manager import ServiceManager
 from tailrace.runtime.system import Runtime
@@ -103,24 +105,35 @@ async def serve(
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_THRESHOLD)
     # Each segment, each index and each connection has one.
     raise_descriptor_limit()
-    asked_to_stop = asyncio.Event()
-    limit = _StopLimit(config)
-
-    def stop() -> None:
-        asked_to_stop.set()
-        # From here on: a start that opens logs continues until it has them.
-        limit.begin()
-
-    _on_signals(config.node_id, stop)
     health = Health()
     service = Service(manager, health, runtime.threads)
     service.start()
+    stopping = _Stopping(config)
     try:
-        broker = await _start(config, runtime, asked_to_stop=asked_to_stop, health=health)
+        with stop_signals_on_thread(stopping.signalled):
+            await _run(
+                config, runtime, stopping, service=service, health=health, started=started,
+                ready=ready,
+            )  # fmt: skip
+    finally:
+        service.close()
+        stopping.end()
+
+
+async def _run(
+    config: BrokerConfig,
+    runtime: Runtime,
+    stopping: "_Stopping",
+    *,
+    service: Service,
+    health: Health,
+    started: Callable[["Node"], None],
+    ready: Callable[["Node"], None],
+) -> None:
+    try:
+        broker = await _start(config, runtime, asked_to_stop=stopping.asked, health=health)
     except StartAbandonedError as error:
         logger.info("start_abandoned node=%d reason=%s", config.node_id, error)
-        service.close()
-        limit.end()
         return
 
     def when_ready(node: "Node") -> None:
@@ -133,15 +146,15 @@ async def serve(
     becoming_ready = asyncio.ensure_future(_when_ready(broker, when_ready))
     # Beside serving, so that a start does not wait for APIs that nobody may ask for (decision 24).
     ahead = asyncio.ensure_future(_load_ahead(runtime.threads, config))
-    ends = [asyncio.ensure_future(event.wait()) for event in (asked_to_stop, broker.failed)]
+    ends = [asyncio.ensure_future(event.wait()) for event in (stopping.asked, broker.failed)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for end in (*ends, becoming_ready):
         end.cancel()
-    limit.begin()
+    stopping.begin()
     service.stops()
     # A terminal and what runs the broker under it may both pass the same Ctrl-C on.
     loop = asyncio.get_running_loop()
-    again = loop.call_later(SECOND_SIGNAL_S, _on_signals, config.node_id, broker.leave_now)
+    again = loop.call_later(SECOND_SIGNAL_S, stopping.acts.append, broker.leave_now)
     # A thread cannot be interrupted in an import.
     await asyncio.wait([ahead])
     try:
@@ -154,20 +167,8 @@ async def serve(
         ) from error
     finally:
         again.cancel()
-        service.close()
-        limit.end()
     if broker.failed.is_set():
         raise NodeFailedError(f"stopped: {broker.end_reason}")
-
-
-def _on_signals(node_id: int, act: Callable[[], None]) -> None:
-    def signalled(number: signal.Signals) -> None:
-        logger.info("stop_asked_for node=%d signal=%s", node_id, number.name)
-        act()
-
-    loop = asyncio.get_running_loop()
-    for number in stop_signals():
-        loop.add_signal_handler(number, signalled, number)
 
 
 async def _when_ready(node: "Node", ready: Callable[["Node"], None]) -> None:
@@ -175,26 +176,40 @@ async def _when_ready(node: "Node", ready: Callable[["Node"], None]) -> None:
     ready(node)
 
 
-class _StopLimit:
-    """Ends the process where a stop takes too long."""
+class _Stopping:
+    """The stop of a node: who asks for it, and how long it may take."""
 
     def __init__(self, config: BrokerConfig) -> None:
+        self.asked = asyncio.Event()
+        """Set by the first signal."""
+        self.acts: list[Callable[[], None]] = [self.asked.set]
+        """The last one is called, on the loop, at each signal."""
         self._node_id, self._timeout_s = config.node_id, config.shutdown_timeout_ms / 1000
-        self._timer = threading.Timer(self._timeout_s, self._end_process)
-        self._timer.daemon = True
-        self._has_begun = False
+        self._loop = asyncio.get_running_loop()
+        self._limit = threading.Timer(self._timeout_s, self._break_off)
+        self._limit.daemon = True
+
+    def signalled(self, number: signal.Signals) -> None:
+        """A signal has come; on a thread of its own."""
+        # From here on: a start that opens logs continues until it has them, and the loop may hang.
+        self.begin()
+        with suppress(RuntimeError):  # The loop is closed: the process ends already.
+            self._loop.call_soon_threadsafe(self._act, number)
 
     def begin(self) -> None:
-        """The stop begins; a second time changes nothing."""
-        if not self._has_begun:
-            self._has_begun = True
-            self._timer.start()
+        """Count the time from now on, if it is not counted yet."""
+        with suppress(RuntimeError):  # A thread can be started once.
+            self._limit.start()
 
     def end(self) -> None:
         """The stop is done."""
-        self._timer.cancel()
+        self._limit.cancel()
 
-    def _end_process(self) -> None:
+    def _act(self, number: signal.Signals) -> None:
+        logger.info("stop_asked_for node=%d signal=%s", self._node_id, number.name)
+        self.acts[-1]()
+
+    def _break_off(self) -> None:
         logger.error(
             "stop_broken_off node=%d after_s=%g reason=%s consequence=%s next=%s",
             self._node_id, self._timeout_s, "it was not done within tailrace.shutdown.timeout.ms",

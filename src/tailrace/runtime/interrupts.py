@@ -1,4 +1,4 @@
-"""Signals: which of them end a process, and `uninterrupted`, a step that no handler breaks off.
+"""Signals: those that end a process, a thread for them, and steps that no handler breaks off.
 
 Python calls signal handlers on the main thread, between any two of its instructions, and Ctrl-C or
 `sys.exit` in a handler raises an exception there. In the middle of a step that takes in answers it
@@ -10,7 +10,8 @@ Not here: waits. They have to be interrupted, and change nothing.
 import _signal  # type: ignore[import-not-found]
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from signal import SIGINT, SIGTERM
 from types import FrameType
 
@@ -23,6 +24,43 @@ def stop_signals() -> tuple[signal.Signals, ...]:
     """
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (SIGINT, SIGTERM) if is_ignored else (SIGINT, SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def stop_signals_on_thread(act: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """Have `act` called for each of `stop_signals`, on a thread of its own.
+
+    So it is called whatever the main thread does, in a call of the system, too, that does not end.
+    Only if the process has started threads before, one of these may get the signal; it is called on
+    the main thread then.
+    """
+    numbers = stop_signals()
+    is_over = False
+
+    def receive() -> None:
+        while True:
+            number = signal.Signals(signal.sigwait(numbers))
+            if is_over:
+                return
+            act(number)
+
+    handlers = {
+        each: signal.signal(each, lambda number, _: act(signal.Signals(number))) for each in numbers
+    }
+    # Threads that are started from here on inherit it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    receiver = threading.Thread(target=receive, name="tailrace-signals", daemon=True)
+    receiver.start()
+    try:
+        yield
+    finally:
+        is_over = True
+        assert receiver.ident is not None
+        signal.pthread_kill(receiver.ident, numbers[0])
+        receiver.join()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def uninterrupted(step: Callable[[], None]) -> None:

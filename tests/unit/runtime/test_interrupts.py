@@ -1,12 +1,13 @@
-"""`uninterrupted`: signal handlers that come in the middle of a step."""
+"""Signal handlers that come in the middle of a step, and signals that are taken by a thread."""
 
+import os
 import signal
 import threading
 from types import FrameType
 
 import pytest
 
-from tailrace.runtime.interrupts import uninterrupted
+from tailrace.runtime.interrupts import stop_signals_on_thread, uninterrupted
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -51,3 +52,23 @@ def test_other_threads_run_the_step_as_it_is() -> None:
     thread.start()
     thread.join()
     assert ran == [True]
+
+
+def test_signals_are_taken_beside_the_main_thread() -> None:
+    """They reach the caller and nobody else; mask and handlers are then those from before."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM)
+    seen: list[signal.Signals] = []
+    came = threading.Event()
+
+    def act(number: signal.Signals) -> None:
+        seen.append(number)
+        came.set()
+
+    with stop_signals_on_thread(act):
+        os.kill(os.getpid(), signal.SIGTERM)
+        # Another thread of the tests may get it; the handler then runs when this one continues.
+        while not came.wait(0.1):
+            pass
+    assert seen == [signal.SIGTERM]
+    after = signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM)
+    assert after == before
