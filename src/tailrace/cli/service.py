@@ -51,6 +51,9 @@ def unit(*, file: Path, user: str, sockets: bool) -> None:
     progress, gives it time for its stop, and lets it write to its log directories only.
     """
     config = _config_of(file)
+    for each in _directories(config):
+        if not os.path.isabs(each):
+            raise click.UsageError(f"log directory {each}: a service needs its whole path")
     names = [socket_unit(each) for each in _listener_names(config)] if sockets else []
     command = [*_command(), "serve", "--config", str(file.absolute())]
     click.echo(service_unit(config, command, user=user, sockets=names), nl=False)
@@ -97,7 +100,7 @@ def service_unit(
     config: "BrokerConfig", command: list[str], *, user: str, sockets: Iterable[str]
 ) -> str:
     """The text of a service unit for a node with these settings."""
-    directories = [os.path.abspath(each) for each in _directories(config)]
+    directories = _directories(config)
     # The Python of a virtual environment is elsewhere.
     used = [*command, *directories, f"{sys.base_prefix}/"]
     stop_s = -(-config.shutdown_timeout_ms // 1000) + STOP_MARGIN_S

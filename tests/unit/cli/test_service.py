@@ -58,6 +58,21 @@ def test_a_node_gets_its_units(config: Path, tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_controller_gets_its_unit_too(tmp_path: Path) -> None:
+    """It has one directory; a path that depends on where the command is typed is refused."""
+    file = tmp_path / "controller.properties"
+    text = (
+        "process.roles=controller\nnode.id=100\ncontroller.listener.names=C\n"
+        "listeners=C://127.0.0.1:9093\nlog.dirs={}\n"
+    )
+    file.write_text(text.format("/data/controller"))
+    unit = lines("service", "unit", "--config", file, "--sockets")
+    assert {"ReadWritePaths=/data/controller", "Sockets=tailrace-c.socket"} <= {*unit}
+    assert "Description=Tailrace node 100 (controller)" in unit
+    file.write_text(text.format("data"))
+    assert "log directory data: a service needs" in said("service", "unit", "--config", file)
+
+
 def test_a_socket_needs_a_listener_on_an_address(config: Path) -> None:
     """Another one is refused, with those that there are."""
     assert said("service", "socket", "--config", config, "main").endswith(
