@@ -9,7 +9,7 @@ PYSPARK_VENV := .venv-pyspark-$(PYSPARK)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster notebook test test-spark check format docs messages wheels fuzz slow devices kerberos chaos hostile bench bench-kafka compat-kafka compat-upstream clean
+.PHONY: help setup demo demo-cluster notebook test test-spark check format docs messages wheels fuzz slow devices kerberos chaos hostile soak bench bench-kafka compat-kafka compat-upstream clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +119,9 @@ endif
 
 hostile: setup ## Attack a live broker beside working clients; what they notice, in figures
 	$(BIN)/python -m benchmarks.hostile.run
+
+soak: setup ## An hour of mixed load: memory, descriptors, threads and latency stay flat; MINUTES=60
+	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),60)
 
 bench: setup ## Measure, as ratios of one run; writes benchmarks/results/local/
 	$(BIN)/python -m benchmarks.run
