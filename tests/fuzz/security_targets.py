@@ -1,6 +1,7 @@
 """Fuzz targets of security: texts of settings, certificates, and what HTTP endpoints answer."""
 
 import json
+import logging
 import ssl
 import warnings
 from contextlib import suppress
@@ -22,10 +23,12 @@ from tailrace.protocol.envelopes import (
 from tailrace.protocol.errors import MalformedMessageError
 from tailrace.protocol.frames import NOBODY
 from tailrace.protocol.messages.envelope import EnvelopeRequest
+from tailrace.runtime.log_lines import LineFormatter
 from tailrace.security.certificates import read_certificate
 from tailrace.security.jaas import parse_jaas
 from tailrace.security.principal_rules import PrincipalRules
 from tailrace.security.tls_context import pem_blocks, read_pkcs12
+from tailrace.server.slow_requests import read_head
 from tests.fuzz.engine import FuzzTarget
 from tests.unit.security.certificates import BROKER, BROKER_LOCKED_KEY, STRANGER, pkcs12
 
@@ -141,7 +144,32 @@ _PRINCIPALS = tuple(
 )
 
 
+def write_line(data: bytes) -> None:
+    """Log text of a client in both formats: one line each, which has the text."""
+    value = data.decode(errors="surrogateescape")
+    made = logging.LogRecord("tailrace", logging.INFO, "", 0, "refused name=%s", (value,), None)
+    text = LineFormatter(is_json=False).format(made)
+    line = LineFormatter(is_json=True).format(made)
+    assert text.isprintable()
+    assert line.isprintable()
+    assert json.loads(line)["name"] == value
+    shown = text.partition(" refused name=")[2]
+    assert (json.loads(shown) if shown[:1] == '"' else shown) == value
+
+
 TARGETS = (
+    FuzzTarget(
+        name="text in a log line",
+        seeds=(b"a b=c", "\u2028\u202e \x1b[2J\r\n".encode(), b'"\\', b""),
+        run=write_line,
+        refusals=(),
+    ),
+    FuzzTarget(
+        name="first bytes of a slow request",
+        seeds=(b"\0\1\0\4" + bytes(4) + b"\0\1c" + bytes(4) + b"\0\0\1\0", b"\0\x0b" + bytes(8)),
+        run=lambda data: read_head(data.ljust(8, b"\0")),
+        refusals=(),
+    ),
     FuzzTarget(
         name="certificate",
         seeds=tuple(ssl.PEM_cert_to_DER_cert(each) for each in (BROKER, STRANGER)),

@@ -70,7 +70,7 @@ class SlowRequests:
         key, version, correlation_id = _START.unpack_from(request.head)
         api = APIS.get(key) or BETWEEN_NODES.get(key)
         remote_s = request.answered_at - request.since
-        client_id, wait_s = _client_id_and_wait(request.head)
+        client_id, wait_s = read_head(request.head)
         total_s -= min(remote_s, wait_s)
         # Another key is that of a login without requests.
         if total_s <= self.limit_s or api is None:
@@ -88,8 +88,11 @@ class SlowRequests:
         )  # fmt: skip
 
 
-def _client_id_and_wait(head: bytes) -> tuple[str | None, float]:
-    """The client id of a request, and the seconds for which it may wait on purpose."""
+def read_head(head: bytes) -> tuple[str | None, float]:
+    """The client id of a request, and the seconds for which it may wait on purpose.
+
+    `head` has at least eight bytes. What is not a request, or longer than what was kept, has no id.
+    """
     key, version, _ = _START.unpack_from(head)
     may_wait = key == ApiKey.FETCH or key in _FOR_MEMBERS
     try:
@@ -99,6 +102,5 @@ def _client_id_and_wait(head: bytes) -> tuple[str | None, float]:
         position += 4 if version <= _REPLICA_ID_UNTIL else 0
         [wait_ms] = _WAIT_MS.unpack_from(head, position)
     except (MalformedMessageError, struct_error):
-        # A client id that is longer than what was kept.
         return None, inf if may_wait else 0.0
     return header.client_id, max(wait_ms, 0) / 1000

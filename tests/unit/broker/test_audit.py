@@ -1,11 +1,15 @@
 """The audit log says what was changed, by whom, and through which broker, and never a secret."""
 
+import inspect
 import logging
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tailrace.broker.config import BROKER_SETTINGS
+from tailrace.handlers import audit
 from tailrace.handlers.audit import EVENTS
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.config_resources import ResourceType
@@ -39,6 +43,7 @@ from tests.unit.broker.test_configs import alter_all, resource, set_to
 WHO = "principal=User:ANONYMOUS host=memory client_id=test listener=PLAINTEXT api="
 ACCESS = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
 SECRET = "hunter2"
+MONITORING = Path(__file__).parents[3] / "docs" / "monitoring.md"
 
 
 @pytest.fixture(autouse=True)
@@ -190,6 +195,17 @@ async def test_a_forwarded_change_has_one_line_with_its_client_and_the_broker(
         [gone] = said(caplog)
         assert gone.startswith(f"broker_unregistered {who}UnregisterBroker forwarded_by=broker-2@")
         assert gone.endswith(" broker=1")
+
+
+def test_each_event_is_in_the_table_of_the_documentation() -> None:
+    """Collectors look for these names."""
+    source = inspect.getsource(audit)
+    found = re.findall(r'yield \(?\s*"([a-z_]+)"|"(scram_\w+)", request', source)
+    names = {one or other for one, other in found}
+    table = MONITORING.read_text().partition("### Audit log")[2].partition("### What was")[0]
+    assert len(names) >= len(EVENTS)
+    for name in names:
+        assert f"`{name}`" in table, name
 
 
 def test_secrets_are_hidden_by_their_names() -> None:
