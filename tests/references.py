@@ -3,6 +3,7 @@
     docs/protocol.md          from the message tables
     docs/configuration.md     from the declared settings
     docs/metrics.md           from the table of metrics
+    docs/public-names.md      from __all__ of the public modules
     docs/cli.md               from the command line itself
     docs/conformance.md       from tests/conformance/ and the docstrings of our tests
     docs/spark-parity.md      from tests/parity/, likewise
@@ -54,6 +55,7 @@ from tailrace.storage.config import TOPIC_SETTINGS
 from tests import figures, scenarios
 from tests.keyword_settings import keyword_settings
 from tests.protocol_reference import describe as describe_protocol
+from tests.public import public_page
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -432,6 +434,7 @@ REFERENCES: Final[Mapping[Path, Callable[[], str]]] = {
     DOCS / "protocol.md": describe_protocol,
     DOCS / "configuration.md": configuration,
     DOCS / "metrics.md": metrics,
+    DOCS / "public-names.md": public_page,
     DOCS / "cli.md": cli,
     DOCS / "conformance.md": conformance,
     DOCS / "spark-parity.md": parity,

@@ -1,7 +1,9 @@
 """The documentation says what the code does now."""
 
 import inspect
+import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,13 @@ from tailrace.spark.install import PYSPARK_NEWEST, PYSPARK_OLDEST, PYSPARK_RANGE
 from tailrace.spark.options import names
 from tailrace.spark.sink import options as sink
 from tailrace.testing import virtual_runtime
+from tests.public import PUBLIC, public_names
 from tests.references import DOCS, REFERENCES, ROOT, figures_of_statistics
+from tests.smoke import wheels
 
-MARKDOWN = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
+IMPORTED = re.compile(r"^ *(?:>>> )?from (tailrace[\w.]*) import (\([^)]*\)|[^\n]+)", re.MULTILINE)
+MARKDOWN = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 @pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.name)
@@ -26,15 +32,38 @@ def test_generated_reference_is_current(path: Path) -> None:
 
 
 def test_what_users_call_is_documented() -> None:
-    """Each class of the package, and each of its public methods and properties, has a docstring."""
+    """Each public name, and each public method and property of a class, has a docstring."""
     silent = []
-    for face in (getattr(tailrace, name) for name in tailrace.__all__):
-        public = {name: getattr(face, name) for name in dir(face) if not name.startswith("_")}
-        calls = {n: o for n, o in public.items() if callable(o) or isinstance(o, property)}
-        for name, each in {face.__name__: face, **calls}.items():
+    for module, owner, face in public_names():
+        members = {name: getattr(face, name) for name in dir(face) if not name.startswith("_")}
+        calls = {n: o for n, o in members.items() if callable(o) or isinstance(o, property)}
+        # A base class may be another package's, such as an event loop.
+        calls = {n: o for n, o in calls.items() if _is_ours(o)}
+        for name, each in {"": face, **(calls if isinstance(face, type) else {})}.items():
             if not inspect.getdoc(each):
-                silent.append(f"{face}.{name}")
+                silent.append(f"{module}.{owner}.{name}")
     assert silent == []
+
+
+def _is_ours(member: object) -> bool:
+    return str(getattr(member, "__module__", None) or "tailrace").startswith("tailrace")
+
+
+def test_documents_import_public_names_alone() -> None:
+    """README, the documents and the examples import nothing that may change without notice."""
+    public = {(module, name) for module, name, _ in public_names()}
+    found = set()
+    for path in [*MARKDOWN, *(ROOT / "examples").iterdir()]:
+        text = path.read_text()
+        if path.suffix == ".ipynb":
+            text = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
+        for module, imported in re.findall(IMPORTED, text):
+            for name in re.findall(r"\w+", imported):
+                found.add((module, name))
+                assert (module, name) in public, f"{path}: {module} has no public name {name}"
+        for module in re.findall(r"^(?:>>> )?import (tailrace[\w.]*)", text, re.MULTILINE):
+            assert module in PUBLIC, f"{path}: {module}"
+    assert len(found) > 20
 
 
 def test_every_metric_is_explained() -> None:
@@ -83,6 +112,19 @@ def test_the_range_of_pyspark_is_the_same_everywhere() -> None:
         assert f"PySpark {PYSPARK_RANGE}" in " ".join(path.read_text().split()), path
     extra = f'"pyspark>={oldest[0]}.{oldest[1]},<{newest[0]}.{next_minor}"'
     assert extra in (ROOT / "pyproject.toml").read_text()
+
+
+def test_versions_are_the_same_everywhere() -> None:
+    """Changelog, docs/versions.md, the metadata and `make wheels` have the same versions."""
+    assert PROJECT["version"] == tailrace.__version__
+    assert f"## {tailrace.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    pythons = [f"3.{minor}" for minor in wheels.MINORS]
+    classified = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if ":: 3." in each]
+    assert classified == pythons
+    assert PROJECT["requires-python"] == f">={pythons[0]}"
+    versions = (DOCS / "versions.md").read_text()
+    assert f"| Python | {', '.join(pythons)} |" in versions
+    assert f"| PySpark | {PYSPARK_RANGE} |" in versions
 
 
 def test_commands_of_the_readme_are_targets() -> None:

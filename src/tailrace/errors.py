@@ -16,6 +16,25 @@ from typing import Final
 
 from tailrace.values import dataclass
 
+__all__ = [
+    "ConfigError",
+    "CorruptionError",
+    "DirectoryError",
+    "FatalError",
+    "InvalidRecordError",
+    "InvalidTimestampError",
+    "ListenError",
+    "MissingExtraError",
+    "OffsetOutOfRangeError",
+    "OffsetsDeletedError",
+    "RecordError",
+    "RecordTooLargeError",
+    "RetriableError",
+    "StorageError",
+    "TailraceError",
+    "UnsupportedCodecError",
+]
+
 UNEXPECTED_JSON: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Errors that mean that a file is not JSON of the expected shape."""
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry metrics of producers and consumers; needs the extra `tailrace[otel]`.
+"""OpenTelemetry metrics and traces of producers and consumers; needs the extra `tailrace[otel]`.
 
     figures = ClientMetrics()
     figures.observe(producer)
@@ -9,7 +9,8 @@ for it. Names are those of OpenTelemetry's conventions for messaging where there
 otherwise Kafka's names as OpenTelemetry's own instrumentation of Kafka's clients writes them:
 `record-retry-total` is `kafka.producer.record_retry_total`.
 
-Not here: traces, and how long sends take (`tailrace.client.producer.opentelemetry`).
+Traces, and how long sends take, are in `tailrace.client.producer.opentelemetry`; programs import
+both from here.
 
 Invariant: a client is not kept alive by its figures.
 """
@@ -23,6 +24,7 @@ from tailrace.client.consumer.calls import ConsumerCalls
 from tailrace.client.consumer.metrics import METRICS as CONSUMER_METRICS
 from tailrace.client.producer.calls import ProducerCalls
 from tailrace.client.producer.metrics import METRICS as PRODUCER_METRICS
+from tailrace.client.producer.opentelemetry import BatchSpans, SendDurations, TraceHeaders
 from tailrace.errors import MissingExtraError, kind_of
 
 try:
@@ -30,6 +32,8 @@ try:
     from opentelemetry.metrics import CallbackOptions, Observation
 except ModuleNotFoundError as error:
     raise MissingExtraError(__name__, ["opentelemetry-api"], extra="otel") from error
+
+__all__ = ["BatchSpans", "ClientMetrics", "SendDurations", "TraceHeaders"]
 
 _CONVENTIONS: Final[Mapping[tuple[str, str], tuple[str, Mapping[str, str]]]] = {
     ("producer", "record-send-total"): ("messaging.client.sent.messages", {}),

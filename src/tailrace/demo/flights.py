@@ -32,6 +32,8 @@ import pandas as pd
 from tailrace.errors import FatalError
 from tailrace.values import dataclass
 
+__all__ = ["Tables", "json_rows", "load_tables"]
+
 NEW_YEAR_MS = 1_357_016_400_000
 """2013-01-01T05:00Z, midnight in New York: the planes of the year, which have no time."""
 

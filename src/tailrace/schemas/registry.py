@@ -185,6 +185,7 @@ class SchemaRegistry:
         return found
 
     def subjects(self) -> list[str]:
+        """The names of all subjects that are not deleted."""
         return [each for each in self._list("/subjects") if isinstance(each, str)]
 
     def versions(self, subject: str) -> list[int]:

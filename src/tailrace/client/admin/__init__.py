@@ -95,7 +95,10 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
     )
     from tailrace.client.keywords import AdminSettings
-    from tailrace.protocol.config_resources import ResourceType
+    from tailrace.client.nodes import NodesStatistics
+    from tailrace.client.reader import TopicDescription
+    from tailrace.model import IsolationLevel
+    from tailrace.protocol.config_resources import ConfigOperation, ResourceType
     from tailrace.security.acls import (
         AclBinding,
         AclFilter,
@@ -119,6 +122,7 @@ _MODULES = {
     "CommittedOffset": "admin.offsets",
     "ConfigChange": "admin.configs",
     "ConfigEntry": "admin.configs",
+    "ConfigOperation": "admin.configs",
     "ConfigResource": "admin.configs",
     "ConfigSynonym": "admin.configs",
     "CreatedTopic": "admin.topics",
@@ -130,6 +134,7 @@ _MODULES = {
     "GroupDescription": "admin.groups",
     "GroupListing": "admin.groups",
     "GroupMember": "admin.groups",
+    "IsolationLevel": "admin.offsets",
     "LevelRange": "admin.cluster",
     "ListedOffset": "admin.offsets",
     "LogDirectory": "admin.replicas",
@@ -139,6 +144,7 @@ _MODULES = {
     "NewTopic": "admin.topics",
     "NoSuchGroupError": "admin.groups",
     "NoSuchTransactionError": "admin.transactions",
+    "NodesStatistics": "nodes",
     "OffsetAt": "admin.offsets",
     "OffsetReset": "admin.group_offsets",
     "Outcomes": "admin.outcomes",
@@ -157,6 +163,7 @@ _MODULES = {
     "ScramDeletion": "admin.users",
     "ScramMechanism": "admin.users",
     "ScramUpsertion": "admin.users",
+    "TopicDescription": "reader",
     "TransactionDescription": "admin.transactions",
     "TransactionListing": "admin.transactions",
     "UnknownStateError": "admin.transactions",
@@ -180,6 +187,7 @@ __all__ = [
     "CommittedOffset",
     "ConfigChange",
     "ConfigEntry",
+    "ConfigOperation",
     "ConfigResource",
     "ConfigSynonym",
     "CreatedTopic",
@@ -193,6 +201,7 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "IncompleteAnswerError",
+    "IsolationLevel",
     "ItemErrors",
     "LevelRange",
     "ListedOffset",
@@ -207,6 +216,7 @@ __all__ = [
     "NoSuchTopicError",
     "NoSuchTransactionError",
     "NodeError",
+    "NodesStatistics",
     "OffsetAt",
     "OffsetReset",
     "OperationTimeoutError",
@@ -229,6 +239,7 @@ __all__ = [
     "ScramDeletion",
     "ScramMechanism",
     "ScramUpsertion",
+    "TopicDescription",
     "TransactionDescription",
     "TransactionListing",
     "UnknownOutcomeError",

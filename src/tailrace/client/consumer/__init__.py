@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from tailrace.client.consumer.subscription import RebalanceHooks
     from tailrace.client.group_offsets import OffsetAndMetadata
     from tailrace.client.keywords import ConsumerSettings
+    from tailrace.model import TimestampType
 
 __all__ = [
     "AsyncConsumer",
@@ -105,6 +106,7 @@ __all__ = [
     "RecordDeserializationError",
     "RetriableCommitError",
     "SubscriptionError",
+    "TimestampType",
     "TopicAuthorizationError",
     "UnknownTopicError",
     "WakeupError",
@@ -132,6 +134,7 @@ _MODULES = {
     "RebalanceHooks": "consumer.subscription",
     "RebalanceInProgressError": "consumer.membership.errors",
     "RetriableCommitError": "consumer.membership.errors",
+    "TimestampType": "consumer.records",
 }
 
 

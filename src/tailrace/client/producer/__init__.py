@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         UnknownTopicError,
     )
     from tailrace.client.producer.identity import OwnedIdentity
+    from tailrace.client.producer.intake.slices import ColumnSlice
     from tailrace.client.producer.metrics import ProducerStatistics
     from tailrace.client.producer.outcome import RecordMetadata
     from tailrace.client.producer.partitioners import Partitioner, RoundRobinPartitioner
@@ -83,6 +84,7 @@ __all__ = [
     "BufferExhaustedError",
     "ClosedBatchError",
     "ClosedProducerError",
+    "ColumnSlice",
     "ConsumerGroupMetadata",
     "DeliveryTimeoutError",
     "InvalidTopicError",
@@ -130,6 +132,7 @@ _MODULES = {
     "BatchHook": "producer.plugins",
     "BatchInfo": "producer.plugins",
     "BatchReceipt": "producer.results",
+    "ColumnSlice": "producer.intake.slices",
     "ConsumerGroupMetadata": "group_offsets",
     "OffsetAndMetadata": "group_offsets",
     "OwnedIdentity": "producer.identity",

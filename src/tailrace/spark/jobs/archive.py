@@ -137,6 +137,7 @@ class ArchiveSummary:
 
     @property
     def rows_per_second(self) -> int:
+        """Rows of this run in a second of it."""
         return int(self.rows / self.seconds) if self.rows else 0
 
 

@@ -84,6 +84,7 @@ class AuditReport:
 
     @property
     def size(self) -> int:
+        """Bytes of the files that were checked."""
         return sum(files.size for _, files in self.partitions)
 
     @property

@@ -468,10 +468,12 @@ class CompactionSummary:
 
     @property
     def bytes_before(self) -> int:
+        """Bytes of all partitions before the job."""
         return sum(each.bytes_before for each in self.partitions)
 
     @property
     def bytes_after(self) -> int:
+        """Bytes of all partitions after it."""
         return sum(each.bytes_after for each in self.partitions)
 
 

@@ -41,6 +41,7 @@ _RANK: Final = (Severity.ERROR, Severity.WARNING, Severity.UNVERIFIED, Severity.
 
 
 def audit_page(report: AuditReport, compared: Sequence[ComparedPartition] = ()) -> str:
+    """An HTML page of an audit that needs no other file."""
     counts = report.counts
     severities = [f"{counts[each]} {each.value}" for each in _RANK if counts[each]]
     is_same = not any(each.comparison.differences for each in compared)
@@ -201,6 +202,7 @@ _UNITS: Final = {60_000: "minute", 3_600_000: "hour", 86_400_000: "day"}
 
 
 def profile_page(profile: Profile) -> str:
+    """An HTML page of a profile that needs no other file."""
     topics = profile.topics()
     ordered = sorted(topics.items(), key=lambda each: -each[1].counters.stored_bytes)
     drawn = ordered[:_TOPICS_MAX]

@@ -157,6 +157,7 @@ class LogProfile:
         self.merge(later)
 
     def merge(self, other: "LogProfile") -> None:
+        """Add what another profile has counted."""
         self.counters.add(other.counters)
         for name, use in other.codecs.items():
             mine = self.codecs.setdefault(name, CodecUse())

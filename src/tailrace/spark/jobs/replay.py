@@ -105,6 +105,7 @@ class ReplaySettings:
     """Whether a record stays in the partition of its number; else its key decides."""
 
     def target(self, topic: str) -> str:
+        """The topic that records of a topic of the source go to."""
         return self.topics.get(topic, topic)
 
 
@@ -125,6 +126,7 @@ class ReplaySummary:
 
     @property
     def records_per_second(self) -> int:
+        """Records of this run in a second of it."""
         return int(self.records / self.seconds) if self.records else 0
 
 
