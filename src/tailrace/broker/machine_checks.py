@@ -2,7 +2,7 @@
 
 Each check has a reason that holds for this broker. So these are not there:
 
-    vm.max_map_count             logs are read by calls and not by maps (decision 5)
+    vm.max_map_count             logs are read by calls and not by maps (decision 19)
     transparent huge pages       nothing was measured that they change
     noatime                      relatime, which is the kernel's default, writes no more
     vm.dirty_ratio, schedulers   a device that is too slow is too slow with each of them
