@@ -340,7 +340,7 @@ class Connection:
 
         After a slice of time the rest waits for the next turn: there may be hundreds.
         """
-        started = time.perf_counter()
+        started, has_answered = time.perf_counter(), False
         while self.requests.has_any and not (
             self._is_closed
             or self._answering
@@ -359,6 +359,7 @@ class Connection:
             is_login = login is not None and login.takes(self.requests.next_key)
             repeated = None if is_login else self.requests.take_repeated(self._repeats)
             if repeated is not None:
+                has_answered = True
                 if isinstance(repeated, Deferred):
                     self._defer(repeated, self._waiting(self.requests.last_head(), now))
                 elif repeated:
@@ -378,6 +379,7 @@ class Connection:
                 break
             if isinstance(answer, list):
                 del frame  # So that its memory is freed as soon as it is answered.
+                has_answered = True
                 self.requests.answered()
                 self._collect(answer)
                 continue
@@ -389,7 +391,7 @@ class Connection:
             else:
                 self._answering = asyncio.ensure_future(self._answer(answer, request))
         spent_s = self._flush() - started
-        if spent_s + self._queued_s > self._slow.limit_s:
+        if has_answered and spent_s + self._queued_s > self._slow.limit_s:
             self._note_slice(spent_s)
         self._watch()
 

@@ -157,6 +157,10 @@ async def test_requests_that_are_answered_at_once_are_looked_at_too(
             assert (found["api"], found["version"], found["client_id"]) == ("Produce", 9, "c")
             assert found["correlation_id"] == number
             await outside.pass_time(WINDOW_S)
+        # A request that has only begun is not the one before it.
+        peer.send_bytes((100).to_bytes(4, "big") + bytes(20))
+        await outside.pass_time(0)
+        assert said(caplog) == []
 
 
 async def test_no_request_is_slow_without_a_limit(
