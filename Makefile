@@ -9,7 +9,7 @@ PYSPARK_VENV := .venv-pyspark-$(PYSPARK)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-cluster notebook test test-spark check format docs messages wheels fuzz slow devices kerberos chaos hostile soak bench bench-kafka compat-kafka compat-upstream clean
+.PHONY: help setup demo demo-cluster notebook test test-spark check format docs reference messages wheels fuzz slow devices kerberos chaos hostile soak bench bench-kafka compat-kafka compat-upstream clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,7 @@ check: setup ## Format, lint, types, import contracts, tidiness, documents
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/test_tidy.py tests/test_docs.py
+	$(BIN)/python -m tests.reference_pages
 
 format: setup ## Put the code in its form
 	$(BIN)/ruff format .
@@ -78,6 +79,9 @@ format: setup ## Put the code in its form
 
 docs: setup ## Write the generated references anew
 	$(BIN)/python -m tests.references
+
+reference: setup ## Pages about every public name, from the docstrings, in build/reference
+	$(BIN)/python -m tests.reference_pages
 
 messages: setup ## Write the message tables from Apache Kafka's definitions; VERSION=4.3.1; needs Maven
 	@$(BIN)/python -m definitions $(if $(VERSION),--version $(VERSION))
