@@ -5,8 +5,9 @@ calls and must go on. That includes SystemExit, which would end the thread silen
 KeyboardInterrupt on the main thread, outside of an event loop, is raised: it comes from Ctrl-C, and
 the caller that runs the callback there, in `send` or `add_done_callback`, should get it.
 
-Not here: code whose result decides about a record (serializers, partitioners, `on_send`). Its
-exceptions reach the caller of `send`, or become the outcome of the record.
+Not here: calls whose result decides about a record (serializers, partitioners, `on_send`). Their
+exceptions reach the caller of `send`, or become the outcome of the record. `function_for` only says
+which function of a serializer that is.
 """
 
 import logging
@@ -14,6 +15,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from typing import Any, cast
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +51,18 @@ def call_user_code(call: Callable[..., object], *arguments: object, about: str) 
         if isinstance(error, KeyboardInterrupt) and _is_the_callers_thread():
             raise
         _log(error, about)
+
+
+def function_for(given: object, topic: str, *, method: str) -> Callable[[Any], Any] | None:
+    """The function of a serializer or a deserializer for a topic; None for None.
+
+    It is a function itself, a class that is called, such as `int`, or an object whose `method` gets
+    the topic first.
+    """
+    if given is None or isinstance(given, type):
+        return given
+    of_topic = getattr(given, method, None)
+    return cast("Callable[[Any], Any]", given) if of_topic is None else partial(of_topic, topic)
 
 
 def _log(error: BaseException, about: str) -> None:

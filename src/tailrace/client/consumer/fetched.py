@@ -17,12 +17,12 @@ returned.
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol
 
 from tailrace.client.consumer.errors import DamagedRecordsError, RecordDeserializationError
 from tailrace.client.consumer.records import ConsumerRecord
 from tailrace.client.tailer import committed_pieces
+from tailrace.client.user_code import function_for
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.kernels import PAYLOAD_WIDTH, Payload, RecordFault, int64s
 from tailrace.kernels.rows import (
@@ -334,7 +334,10 @@ def deserialized(
     # Records of one fetched part, so of one topic.
     topic = records[0].topic if records else ""
     made, part, error = deserialize_records(
-        ConsumerRecord, records, _function_of(key, topic), _function_of(value, topic)
+        ConsumerRecord,
+        records,
+        function_for(key, topic, method="deserialize"),
+        function_for(value, topic, method="deserialize"),
     )
     if error is None:
         return made, None
@@ -347,16 +350,6 @@ def deserialized(
     )
     found.__cause__ = error
     return made, found
-
-
-def _function_of(deserializer: Deserializer | None, topic: str) -> Callable[[bytes], Any] | None:
-    # A class as a deserializer, such as `int`, is called.
-    if deserializer is None or isinstance(deserializer, type):
-        return deserializer
-    method = getattr(deserializer, "deserialize", None)
-    if method is not None:
-        return partial(method, topic)
-    return cast("Callable[[bytes], Any]", deserializer)
 
 
 def _source(part: FetchedPart, start: int) -> RowSource:

@@ -21,8 +21,8 @@ Not here: serializers that register a schema (`tailrace.schemas`), and counts th
 import logging
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache, partial
-from typing import Any, NamedTuple, Protocol, cast
+from functools import cache
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from tailrace.client.producer.errors import SerializationError
@@ -63,17 +63,6 @@ class TopicSerializer(Protocol):
 Serializer = Callable[[Any], Serialized] | TopicSerializer
 """Turns a key or value into bytes: a function of it, or an object with a method `serialize`, which
 is called with the topic too."""
-
-
-def serializer_for(serializer: Serializer | None, topic: str) -> Callable[[Any], Serialized] | None:
-    """The function of a serializer for the values of a topic."""
-    # A class as a serializer, such as `str`, is called.
-    if serializer is None or isinstance(serializer, type):
-        return serializer
-    method = getattr(serializer, "serialize", None)
-    if method is not None:
-        return partial(method, topic)
-    return cast("Callable[[Any], Serialized]", serializer)
 
 
 def serialize(

@@ -30,8 +30,8 @@ from tailrace.client.producer.plugins import (
     ProducerInterceptors,
     ProducerRecord,
     serialize,
-    serializer_for,
 )
+from tailrace.client.user_code import function_for
 from tailrace.config.settings import INT64_MAX
 
 if TYPE_CHECKING:
@@ -111,7 +111,10 @@ class RowCode:
         serializer = plugins.key_serializer if name == "key" else plugins.value_serializer
         if serializer is None and not self._interceptors:
             return column
-        setting, made = f"{name}_serializer", serializer_for(serializer, self._topic)
+        setting, made = (
+            f"{name}_serializer",
+            function_for(serializer, self._topic, method="serialize"),
+        )
         serialized: list[bytes | None] = []
         for index, item in enumerate(items_of(column)):
             done = None

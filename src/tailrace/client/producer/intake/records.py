@@ -22,8 +22,8 @@ from tailrace.client.producer.plugins import (
     ProducerInterceptors,
     ProducerRecord,
     serialize,
-    serializer_for,
 )
+from tailrace.client.user_code import function_for
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import kind_of
 from tailrace.kernels.record_block import NOW, pack_headers
@@ -274,8 +274,8 @@ class Preparation:
                 f"{NOW + 1} to {INT64_MAX} (ms since 1970-01-01 UTC)"
             )
         plugins, topic = self._plugins, record.topic
-        for_keys = serializer_for(plugins.key_serializer, topic)
-        for_values = serializer_for(plugins.value_serializer, topic)
+        for_keys = function_for(plugins.key_serializer, topic, method="serialize")
+        for_values = function_for(plugins.value_serializer, topic, method="serialize")
         key = serialize(record.key, for_keys, setting="key_serializer")
         value = serialize(record.value, for_values, setting="value_serializer")
         try:
