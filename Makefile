@@ -65,7 +65,7 @@ else
 	@$(BIN)/python -m pytest tests/spark tests/unit/spark tests/unit/demo tests/kills -m "spark and not slow" --timeout=600 $(SHARED)=2
 endif
 
-check: setup ## Format, lint, types, import contracts, tidiness, documents
+check: setup ## Format, lint, types, import contracts, tidiness, documents, reference pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -5,10 +5,12 @@ compiler from the package registry, where Python's own compiler is not installed
 """
 
 import os
+import re
 import shlex
 import shutil
 import sys
 import sysconfig
+import tomllib
 import zlib
 from pathlib import Path
 
@@ -127,6 +129,28 @@ class BuildExtensions(build_ext):
         super().build_extensions()
 
 
+def described(readme: str, *, url: str | None, version: str) -> dict[str, object]:
+    """The long description and the links of a project with the repository `url`.
+
+    Relative links of the README lead nowhere on the page of a package. They become links into the
+    repository at the version's tag; without a `url` their text stays alone.
+    """
+    files = f"{url}/blob/v{version}"
+    linked = rf"[\1]({files}/\2)" if url else r"\1"
+    text = re.sub(r"\[([^\]]+)\]\((?!https?://|#)([^)]+)\)", linked, readme)
+    links = {
+        "Source": url,
+        "Documentation": f"{files}/docs",
+        "Changelog": f"{files}/CHANGELOG.md",
+        "Security": f"{files}/SECURITY.md",
+    }
+    return {
+        "long_description": text,
+        "long_description_content_type": "text/markdown",
+        "project_urls": links if url else {},
+    }
+
+
 def _require_headers() -> None:
     folder = Path(sysconfig.get_path("include"))
     if not (folder / "Python.h").exists():
@@ -138,4 +162,13 @@ def _require_headers() -> None:
 
 
 if __name__ == "__main__":
-    setup(ext_modules=_extensions(), cmdclass={"build_ext": BuildExtensions})
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    setup(
+        ext_modules=_extensions(),
+        cmdclass={"build_ext": BuildExtensions},
+        **described(
+            Path("README.md").read_text(),
+            url=os.environ.get("TAILRACE_URL"),
+            version=project["version"],
+        ),
+    )
