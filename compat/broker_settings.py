@@ -34,7 +34,8 @@ OURS_ALONE = frozenset({
     "producer.id.expiration.check.interval.ms",
     "replica.alter.log.dirs.io.max.bytes.per.second", "ssl.key.location", "super.users",
     "tailrace.decompressed.batch.bytes.max", "tailrace.durability", "tailrace.http.listener",
-    "tailrace.log.format", "tailrace.shutdown.timeout.ms", "tailrace.slow.request.ms",
+    "tailrace.log.format", "tailrace.opentelemetry.metrics", "tailrace.shutdown.timeout.ms",
+    "tailrace.slow.request.ms",
     "unclean.leader.election.interval.ms",
 })  # fmt: skip
 """Settings that Kafka has under no name, or does not show."""

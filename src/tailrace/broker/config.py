@@ -166,6 +166,12 @@ class BrokerConfig:
         "are answered by HTTP, without a login, from the start of the process on; port 0: a free "
         "one. Empty: nowhere.",
     )
+    has_opentelemetry: bool = setting(
+        "tailrace.opentelemetry.metrics",
+        default=False,
+        text="Whether the metrics are instruments of OpenTelemetry too, which "
+        "`opentelemetry-instrument tailrace serve` exports; needs `tailrace[otel]`.",
+    )
     shutdown_timeout_ms: int = setting(
         "tailrace.shutdown.timeout.ms",
         default=30_000,

@@ -89,10 +89,22 @@ class Monitor:
         threading.Thread(target=server.serve_forever, name="tailrace-http", daemon=True).start()
         logger.info("http_listening address=%s paths=/metrics,/healthz,/readyz", self.address)
 
+    def export(self) -> None:
+        """Make instruments of OpenTelemetry, which the exporter of this process reads.
+
+        Raises:
+            MissingExtraError: OpenTelemetry's API is not installed.
+        """
+        from tailrace.broker.monitoring.opentelemetry import NodeMetrics
+
+        NodeMetrics(self._read)
+        self._meter.start()
+
     @property
-    def address(self) -> str:
-        """HOST:PORT in use, from `open` on."""
-        assert self._server is not None, "asked for before `open`"
+    def address(self) -> str | None:
+        """HOST:PORT in use; None: there is no listener."""
+        if self._server is None:
+            return None
         host, port = self._server.server_address[:2]
         return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
 
@@ -129,12 +141,18 @@ class Monitor:
         return _plain(404, f"no page {path[:100]!r}; there are /metrics, /healthz and /readyz")
 
     def _metrics(self, accept: str) -> tuple[int, str, bytes]:
-        values = self._ask(self._values(), SCRAPE_S)
+        values = self._read()
         if values is None:
             return _plain(503, f"the event loop has not given its values within {SCRAPE_S:g} s")
-        add_room(values)
         assert self._expose is not None, "made by `open`"
         return 200, *self._expose(values, accept)
+
+    def _read(self) -> Values | None:
+        """All values now; None: the event loop does not answer. On any other thread."""
+        values = self._ask(self._values(), SCRAPE_S)
+        if values is not None:
+            add_room(values)
+        return values
 
     def _ask(self, question: Coroutine[Any, Any, T], seconds_max: float) -> T | None:
         """The result of a coroutine on the node's loop; None: there was none in time."""

@@ -117,7 +117,9 @@ class Meter:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Measure how late the loop is from now on."""
+        """Measure how late the loop is from now on; a second time changes nothing."""
+        if self._timer is not None:
+            return
         self._due_s = self._loop.time() + self.INTERVAL_S
         self._timer = self._loop.call_at(self._due_s, self._tick)
 
