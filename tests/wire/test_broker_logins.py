@@ -11,6 +11,7 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from tailrace import Broker, Producer
 from tailrace.client.admin import Admin, ScramMechanism, ScramUpsertion
+from tailrace.security.audit import AUDIT
 from tests.wire.clients import TIMEOUT_S, kafka
 
 pytestmark = pytest.mark.wire
@@ -55,7 +56,7 @@ def test_librdkafka_renews_its_session(
         }
     )  # fmt: skip
     acknowledged: list[int] = []
-    with caplog.at_level(logging.DEBUG, "tailrace.security.authenticator"):
+    with caplog.at_level(logging.DEBUG, AUDIT.name):
         deadline = time.monotonic() + 3 * SESSION_MS / 1000
         while time.monotonic() < deadline:
             producer.produce("t", b"v", callback=lambda _, sent: acknowledged.append(sent.offset()))
