@@ -43,6 +43,8 @@ BULK_PER_S: Final = 16_000
 KEYS: Final = 20_000
 
 SETTINGS: Final = {
+    # A producer asks about its topics for five minutes, which would make those that were deleted.
+    "auto.create.topics.enable": "false",
     "log.retention.check.interval.ms": "5000",
     "log.cleaner.backoff.ms": "5000",
     "offsets.retention.minutes": "1",

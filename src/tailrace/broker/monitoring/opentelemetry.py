@@ -62,7 +62,7 @@ class NodeMetrics:
     def _make(self, meter: metrics.Meter, name: str, text: str, *, is_counter: bool) -> None:
         def observe(_: CallbackOptions) -> Iterator[Observation]:
             for each in self._now().found.get(name, ()):
-                yield Observation(each.value, dict(each.labels))
+                yield Observation(float(each.value), dict(each.labels))
 
         make = meter.create_observable_counter if is_counter else meter.create_observable_gauge
         make(name, callbacks=[observe], description=text)

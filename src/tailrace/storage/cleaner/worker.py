@@ -172,8 +172,9 @@ class CleaningJob:
         self._end_offset = plan.first_dirty
         self._segments = tuple(log.segments)
         self._config = log.config
-        # From `map_keys` on.
+        # From `map_keys` on, until its memory is freed.
         self._round: CleaningRound | None = None
+        self._counts: CleaningStatistics | None = None
 
     def abort(self) -> None:
         """End the round at the next run of batches; exchanged groups stay exchanged."""
@@ -264,11 +265,14 @@ class CleaningJob:
         self._is_exchange_open = False
 
     def note_cleaned(self) -> None:
-        """Checkpoint how far the log has been cleaned, unless it was deleted. Any thread.
+        """Checkpoint how far the log has been cleaned, unless it was deleted; the last step.
+
+        It frees the memory of the round. Any thread.
 
         Raises:
             OSError: the checkpoint cannot be written; the next round repeats the work.
         """
+        self._free()
         if not self._was_split:
             self._cleaner.note_cleaned(self.log, end_offset=self._end_offset)
 
@@ -282,6 +286,7 @@ class CleaningJob:
             self._cleaner.count_round(self, end_offset=self._end_offset)
         elif failure is not None and not isinstance(failure, CleaningAbortedError):
             self._cleaner.note_failed(self.log, failure, is_final=self._is_exchange_open)
+        self._free()
 
     def age_ms(self) -> int:
         """Milliseconds since the job began."""
@@ -289,8 +294,17 @@ class CleaningJob:
 
     def statistics(self) -> "CleaningStatistics":
         """The counts and times of the round so far."""
+        if self._counts is not None:
+            return self._counts
         assert self._round is not None, "a round is counted that has not begun"
         return self._round.statistics()
+
+    def _free(self) -> None:
+        # The round refers to this job, and would be kept until a full collection.
+        if self._round is not None:
+            self._counts = self._round.statistics()
+            self._round.close()
+            self._round = None
 
     def _pause(self, size: int) -> None:
         self._cleaner.throttle.pause(size, is_over=lambda: self._is_aborted)

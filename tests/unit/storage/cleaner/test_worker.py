@@ -1,9 +1,12 @@
 """Which log is cleaned when, what a cleaned log serves, and what becomes of one that cannot be."""
 
+import gc
+
 import pytest
 
 from tailrace.errors import CorruptionError, StorageError
 from tailrace.records.control import build_end_marker
+from tailrace.runtime.memory import LargeMemory
 from tailrace.storage import shrink
 from tailrace.storage.cleaner.rewrite import CleaningAbortedError
 from tailrace.storage.cleaner.worker import (
@@ -75,6 +78,26 @@ def test_the_filthiest_log_comes_first() -> None:
         keyed(log, "ab" * count)
     assert house.clean() == TWO
     assert house.clean() == ONE
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_round_leaves_no_memory_to_the_garbage_collector(*, fails: bool) -> None:
+    """The map of its keys, up to 128 MiB, is freed when it ends, and not some rounds later."""
+    house = House()
+    keyed(house.open(), "ab" * 20)
+    gc.collect()
+    gc.disable()
+    try:
+        if fails:
+            job = house.cleaner.next_job()
+            assert job is not None
+            job.map_keys()
+            job.finish(CleaningAbortedError("called off"))
+        else:
+            assert house.clean() == ONE
+        assert not [each for each in gc.get_objects() if isinstance(each, LargeMemory)]
+    finally:
+        gc.enable()
 
 
 def test_a_log_that_a_job_has_is_not_taken_again() -> None:
