@@ -94,14 +94,6 @@ class KeyMap:
                 self._state[place] = 0
         self.latest_offset = NO_OFFSET
 
-    def close(self) -> None:
-        """Frees the memory, which is not to be used any more. Any thread: slices of milliseconds.
-
-        Nobody waits for the garbage collector: a broker has 128 MiB for each round otherwise.
-        """
-        for view in (self._slots, self._slot_bytes, self._arena):
-            view.release()
-
     def skip_to(self, offset: int) -> None:
         """Sets `latest_offset` to just before `offset`, for a range without records to map."""
         self.latest_offset = max(self.latest_offset, offset - 1)

@@ -126,10 +126,6 @@ class CleaningRound:
             map_load=self._map.load,
         )
 
-    def close(self) -> None:
-        """Frees the memory of the map; no other method may follow. Any thread."""
-        self._map.close()
-
     def map_keys(self) -> int:
         """Clears the map and puts the dirty range in it; returns the offset where the round ends.
 

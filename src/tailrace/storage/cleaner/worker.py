@@ -300,11 +300,9 @@ class CleaningJob:
         return self._round.statistics()
 
     def _free(self) -> None:
-        # The round refers to this job, and would be kept until a full collection.
+        # The round refers to this job, and would be kept, with its map, until a full collection.
         if self._round is not None:
-            self._counts = self._round.statistics()
-            self._round.close()
-            self._round = None
+            self._counts, self._round = self._round.statistics(), None
 
     def _pause(self, size: int) -> None:
         self._cleaner.throttle.pause(size, is_over=lambda: self._is_aborted)
