@@ -223,6 +223,14 @@ def steps(request: pytest.FixtureRequest) -> Steps:
 
 
 @pytest.fixture
+def hears_hangups() -> Iterator[None]:
+    """SIGHUP has its effect on what the test starts, also in a run under `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture
 def outside() -> Iterator[Outside]:
     """Doubles for every seam, and the loop on which an `async def` test runs."""
     with virtual_runtime() as found:

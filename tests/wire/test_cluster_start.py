@@ -72,6 +72,7 @@ def test_a_cluster_by_hand(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.usefixtures("hears_hangups")
 def test_nodes_are_stopped_when_the_terminal_goes(tmp_path: Path) -> None:
     """They have sessions of their own, and would run on by themselves."""
     cluster = LocalCluster(tmp_path, brokers=1, ports=free_ports(2))

@@ -52,6 +52,7 @@ def serving(
             process.kill()
 
 
+@pytest.mark.usefixtures("hears_hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_broker_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
     """The exit code is 0, and the directory has the mark of an orderly stop."""
@@ -61,6 +62,7 @@ def test_a_broker_stops_in_order(tmp_path: Path, number: signal.Signals) -> None
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.usefixtures("hears_hangups")
 def test_a_broker_stops_in_order_when_its_terminal_goes(tmp_path: Path) -> None:
     """Nobody can read its last lines then, which changes neither the stop nor the exit code."""
     terminal, other_end = pty.openpty()

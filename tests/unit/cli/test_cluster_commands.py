@@ -285,6 +285,7 @@ def unanswered(cluster: ScriptedCluster, key: ApiKey) -> threading.Event:
     return is_asked
 
 
+@pytest.mark.usefixtures("hears_hangups")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_says_what_was_not_delivered(
     cluster: ScriptedCluster, number: signal.Signals
