@@ -93,7 +93,8 @@ def install(spark: "SparkSession") -> "SparkSession":
 
     register_source(spark, TailraceDataSource)
     register_source(spark, MetadataDataSource)
-    if spark.conf.get(REDACTION_SETTING) == _REDACTION_DEFAULT:
+    # Spark Connect knows no default of a setting that nobody has set.
+    if spark.conf.get(REDACTION_SETTING, _REDACTION_DEFAULT) == _REDACTION_DEFAULT:
         spark.conf.set(REDACTION_SETTING, REDACTION)
     return spark
 
