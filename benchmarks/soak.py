@@ -2,11 +2,11 @@
 
     python -m benchmarks.soak [--minutes 60] [--out FOLDER]
 
-The load is steady, and about half of a machine of two cores: records by the clock whose latencies
-are measured, bulk that retention deletes, keys that are compacted, transactions of which every
-third is aborted, groups of both protocols whose members come and go, topics that are made and
-deleted, and connections that are opened, used or not, and closed. All clients are ours, so that
-what they keep is seen too.
+The load is steady, and takes broker and clients about half a core together: records by the clock
+whose latencies are measured, bulk that retention deletes, keys that are compacted, transactions of
+which every third is aborted, groups of both protocols whose members come and go, topics that are
+made and deleted, and connections that are opened, used or not, and closed. All clients are ours, so
+that what they keep is seen too.
 
 Exit code 1 if a value of the last fifth is above that of the second fifth by more than `LIMITS`
 allow, if a record was lost, doubled or out of order, or if the broker logged an error. The first

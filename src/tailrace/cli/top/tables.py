@@ -224,25 +224,25 @@ _PARTITIONS: Final = (
     Column("replicas", "replicas"),
     Column("state", "state"),
 )
+_LAG: Final = (
+    Column("lag", "lag", Kind.COUNT),
+    Column("lag_per_s", "lag/s", Kind.RATE),
+    Column("records_per_s", "records/s", Kind.RATE),
+    Column("catch_up_s", "caught up in", Kind.SECONDS),
+)
 _GROUPS: Final = (
     Column("group", "group"),
     Column("state", "state"),
     Column("group_type", "type"),
     Column("members", "members", Kind.COUNT),
-    Column("lag", "lag", Kind.COUNT),
-    Column("lag_per_s", "lag/s", Kind.RATE),
-    Column("records_per_s", "records/s", Kind.RATE),
-    Column("catch_up_s", "caught up in", Kind.SECONDS),
+    *_LAG,
     Column("coordinator", "broker", Kind.EXACT),
 )
 _OFFSETS: Final = (
     Column("partition", "partition"),
     Column("committed_offset", "committed", Kind.EXACT),
     Column("log_end_offset", "end offset", Kind.EXACT),
-    Column("lag", "lag", Kind.COUNT),
-    Column("lag_per_s", "lag/s", Kind.RATE),
-    Column("records_per_s", "records/s", Kind.RATE),
-    Column("catch_up_s", "caught up in", Kind.SECONDS),
+    *_LAG,
     Column("member", "member"),
 )
 _BROKERS: Final = (
