@@ -77,31 +77,32 @@ async def _describe_all(
 ) -> DescribeConfigsResponse:
     slices = Slices()
     types = await each_in_slices(request.resources, lambda each: each.resource_type, slices)
-    describe = partial(_describe, services, request, types=frozenset(types))
+    describe = partial(_describe, services, request, slices=slices, types=frozenset(types))
     # A resource that is named twice is answered once, because each has some thirty entries.
     resources: dict[DescribeConfigsResource, None] = {}
     await each_in_slices(request.resources, resources.setdefault, slices)
-    results = []
-    for resource in resources:
-        # A broker has some 350 settings, which take a slice of their own.
-        if resource.resource_type == ResourceType.BROKER or slices.is_over:
-            await slices.rest()
-        results.append(describe(resource))
+    results = [await describe(each) for each in resources]
     return DescribeConfigsResponse(results=tuple(results))
 
 
-def _describe(
+async def _describe(
     services: Services,
     request: DescribeConfigsRequest,
     resource: DescribeConfigsResource,
     *,
+    slices: Slices,
     types: frozenset[int],
 ) -> DescribeConfigsResult:
     wanted = frozenset(resource.configuration_keys or ())
+    configs = []
     try:
         # In the answer of each resource, because the response has no code for the whole request.
         check_types(types)
-        results = [*_results(services, resource, request)]
+        for each in _results(services, resource, request):
+            # A broker has some 350 settings. What they are made from does not change in between.
+            await slices.turn()
+            if not wanted or each.name in wanted:
+                configs.append(each)
     except TailraceError as error:
         return DescribeConfigsResult(
             error_code=error_code(error),
@@ -112,7 +113,7 @@ def _describe(
     return DescribeConfigsResult(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=tuple(each for each in results if not wanted or each.name in wanted),
+        configs=tuple(configs),
     )
 
 

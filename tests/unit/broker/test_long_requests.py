@@ -116,12 +116,22 @@ async def ask_watched(
     response: type[M],
     *,
     version: int | None = None,
+    tries: int = 3,
 ) -> M:
-    """The answer to a request, which the broker's loop spends no more than its budget on."""
+    """The answer to a request, which the broker's loop spends no more than its budget on.
+
+    A step that is too long is so in each try; a loaded machine makes one long now and then.
+    """
     with Watchdog(outside) as watchdog:
         answer = await peer.ask(key, request, response, version=version)
     # The peer encodes and decodes on the same loop.
-    assert [each for each in watchdog.findings if not each.startswith("test_")] == []
+    findings = [each for each in watchdog.findings if not each.startswith("test_")]
+    if findings and tries > 1:
+        again = tries - 1
+        return await ask_watched(
+            outside, peer, key, request, response, version=version, tries=again
+        )
+    assert findings == []
     return answer
 
 
@@ -223,6 +233,7 @@ async def test_batches_that_are_long_together_are_appended_in_slices(outside: Ou
             many_produced(*data),
             ProduceResponse,
             version=BY_NAME_PRODUCE,
+            tries=1,
         )
         partitions = answer.responses[0].partition_responses
         assert [each.base_offset for each in partitions] == [1] + [0] * 29
@@ -348,7 +359,7 @@ async def test_a_topic_of_many_partitions_is_deleted_in_slices(outside: Outside)
         await create_topic(peer, "t", partitions=count)
         await peer.ask(key, DeleteTopicsRequest(topics=()), response)
         request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
-        answer = await ask_watched(outside, peer, key, request, response)
+        answer = await ask_watched(outside, peer, key, request, response, tries=1)
         assert answer.responses[0].error_code == ErrorCode.NONE
         assert list(broker.logs) == []
         folders = [name for name in outside.files.list("data") if name.startswith("t-")]
