@@ -9,8 +9,9 @@ from typing import Final, ParamSpec, TypeVar
 
 import click
 
+from tailrace.config import parse_assignments
 from tailrace.config.settings import INT32_MAX, INT64_MAX
-from tailrace.errors import CorruptionError
+from tailrace.errors import ConfigError, CorruptionError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,6 +50,20 @@ decompresses = click.option(
     "Default: 128 MiB.",
 )
 """An option of commands that read records; it has no argument."""
+
+
+def assigned(
+    context: click.Context, parameter: click.Parameter, words: Sequence[str]
+) -> dict[str, str]:
+    """A callback of options and arguments NAME=VALUE, which the command gets as names and values.
+
+    Raises:
+        click.BadParameter: all words without `=`.
+    """
+    try:
+        return parse_assignments(words)
+    except ConfigError as error:
+        raise click.BadParameter("; ".join(error.faults), context, parameter) from error
 
 
 def log_directory(command: Callable[P, R]) -> Callable[P, R]:

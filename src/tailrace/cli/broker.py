@@ -3,12 +3,12 @@
 Not here: which brokers there are, and whether they answer; `tailrace cluster describe` shows that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import click
 
-from tailrace.cli.arguments import aligned
+from tailrace.cli.arguments import aligned, assigned
 from tailrace.cli.cluster_status import brokers
 from tailrace.cli.on_cluster import (
     AS_JSON,
@@ -37,8 +37,6 @@ from tailrace.client.admin.replicas import (
 from tailrace.client.nodes import Node
 from tailrace.client.reader import ClusterReader
 from tailrace.client.topics import find_partitions
-from tailrace.config import parse_assignments
-from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.offline.show import printable
 from tailrace.protocol.config_resources import ConfigSource, ResourceType
@@ -57,7 +55,7 @@ _DEFAULTS: Final = click.option(
     "--defaults", is_flag=True, help="The settings of all brokers that have none of their own."
 )
 _CONFIG: Final = click.option(
-    "--config", "configs", multiple=True, metavar="NAME=VALUE",
+    "--config", "values", multiple=True, callback=assigned, metavar="NAME=VALUE",
     help="A setting that can be changed while brokers run, such as log.cleaner.threads=2; "
     "repeatable.",
 )  # fmt: skip
@@ -132,7 +130,7 @@ def alter(
     ids: Sequence[str],
     *,
     defaults: bool,
-    configs: Sequence[str],
+    values: Mapping[str, str],
     unset: Sequence[str],
     dry_run: bool,
     as_json: bool,
@@ -142,7 +140,6 @@ def alter(
 
     They count at once, and after a restart too: they are in the metadata of the cluster.
     """
-    values = _assignments(configs)
     both = sorted(values.keys() & set(unset))
     if both:
         raise click.UsageError(f"{both[0]}: give either --config or --unset, not both")
@@ -290,13 +287,6 @@ def _number(resource: ConfigResource) -> int | None:
 
 def _named(resource: ConfigResource) -> str:
     return f"broker {resource.name}" if resource.name else "all brokers"
-
-
-def _assignments(given: Sequence[str]) -> dict[str, str]:
-    try:
-        return parse_assignments(given)
-    except ConfigError as error:
-        raise click.UsageError("; ".join(f"--config {fault}" for fault in error.faults)) from error
 
 
 def _setting_fields(resource: ConfigResource, each: ConfigEntry) -> dict[str, object]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.arguments import advising, aligned, log_directory
+from tailrace.cli.arguments import advising, aligned, assigned, log_directory
 from tailrace.cli.decoding import chosen_decoding, decoded
 from tailrace.cli.log_compare import compare
 from tailrace.cli.log_export import export
@@ -28,7 +28,6 @@ from tailrace.cli.log_options import (
     log_bytes,
     progress,
 )
-from tailrace.config import parse_assignments
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.kernels.showing import Form
@@ -322,14 +321,12 @@ def repair(
 @log_directory
 @click.option("--topic", help="Explain only the partitions of this topic.")
 @click.option(
-    "--set", "assignments", multiple=True, metavar="NAME=VALUE",
+    "--set", "given", multiple=True, callback=assigned, metavar="NAME=VALUE",
     help="Assume this topic config instead of the stored one, such as retention.ms=60000; "
     "repeatable.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON Lines: one object per line.")
-def explain(
-    directory: str, *, topic: str | None, assignments: tuple[str, ...], as_json: bool
-) -> None:
+def explain(directory: str, *, topic: str | None, given: dict[str, str], as_json: bool) -> None:
     """Explain why each segment is retained, and what compaction waits for.
 
     Topic configs are read from the metadata log in DIR; for topics that it does not have, Kafka's
@@ -339,7 +336,6 @@ def explain(
     from tailrace.offline.repair import topic_config
 
     files = DiskFiles()
-    given = parse_assignments(assignments)
     found = find_partitions(files, directory)
     # One time for all partitions, so that their reasons can be compared.
     now_ms = SystemClock().now_ms()

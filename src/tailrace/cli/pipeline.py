@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from tailrace.cli.arguments import BOOTSTRAP, advising, log_directory, split_directories
+from tailrace.cli.arguments import BOOTSTRAP, advising, assigned, log_directory, split_directories
 from tailrace.cli.flags import errors_in_flags
-from tailrace.config import parse_assignments
 from tailrace.errors import DirectoryError
 from tailrace.runtime.extras import check_extra
 
@@ -55,7 +54,7 @@ _reads = _options(
         callback=lambda _context, _parameter, topics: ",".join(topics) or None,
     ),
     click.option(
-        "--option", "assignments", multiple=True, metavar="NAME=VALUE",
+        "--option", "options", multiple=True, callback=assigned, metavar="NAME=VALUE",
         help="An option of the Spark source, such as startingOffsets=earliest; repeatable.",
     ),
 )  # fmt: skip
@@ -109,7 +108,8 @@ def pipeline() -> None:
     default="parquet", show_default=True, help="Plain Parquet files, or a Delta or Iceberg table.",
 )  # fmt: skip
 @click.option(
-    "--table-option", "table_settings", multiple=True, metavar="NAME=VALUE",
+    "--table-option", "table_options", multiple=True, callback=assigned,
+    metavar="NAME=VALUE",
     help="An option of the Delta table's storage or of the Iceberg catalog; repeatable.",
 )  # fmt: skip
 @click.option("--follow", is_flag=True, help="Keep archiving new records until Ctrl-C.")
@@ -120,7 +120,7 @@ def pipeline() -> None:
 @advising(_SKIPS)
 @errors_in_flags()
 def archive(
-    *, target: str, follow: bool, verify: bool, master: str, assignments: tuple[str, ...],
+    *, target: str, follow: bool, verify: bool, master: str, options: dict[str, str],
     bootstrap: str | None, data: str | None, topic: str | None,
     **given: Any,  # noqa: ANN401 - those of `_archive_settings`
 ) -> None:  # fmt: skip
@@ -143,8 +143,7 @@ def archive(
     from tailrace.spark.jobs.verify_archive import check_verification
 
     settings = _archive_settings(**given)
-    options = _source_options(bootstrap=bootstrap, data=data, topic=topic)
-    options |= parse_assignments(assignments)
+    options = _source_options(bootstrap=bootstrap, data=data, topic=topic) | options
     if follow and verify:
         raise click.UsageError("give --follow or --verify, not both")
     # A broker that does not answer takes some seconds; without this line the command seems to hang.
@@ -230,13 +229,13 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
     help="A topic to compact; repeatable. Default: all topics with cleanup.policy=compact.",
 )  # fmt: skip
 @click.option(
-    "--set", "assignments", metavar="NAME=VALUE", multiple=True,
+    "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=assigned,
     help="A topic config that overrides the stored one, such as min.cleanable.dirty.ratio=0; "
     "repeatable.",
 )  # fmt: skip
 @_on_spark
 def compact(
-    *, directory: str, topics: tuple[str, ...], assignments: tuple[str, ...], master: str
+    *, directory: str, topics: tuple[str, ...], settings: dict[str, str], master: str
 ) -> None:
     """Compact topics of a stopped broker's log directory.
 
@@ -246,7 +245,7 @@ def compact(
     from tailrace.spark.jobs.compact import choose_configs
     from tailrace.spark.jobs.compact import compact as compact_topics
 
-    chosen, settings = topics or None, parse_assignments(assignments)
+    chosen = topics or None
     # Before Spark, which takes seconds to start: a wrong topic or config is an error at once.
     choose_configs(DiskFiles(), directory, topics=chosen, settings=settings)
     spark = _start_spark(master)
@@ -274,15 +273,13 @@ def compact(
 @_on_spark
 @advising(_SKIPS)
 @errors_in_flags()
-def profile(
-    *, page: str | None, assignments: tuple[str, ...], master: str, **place: str | None
-) -> None:
+def profile(*, page: str | None, options: dict[str, str], master: str, **place: str | None) -> None:
     """Profile topics: sizes, rates, keys, timestamps, compression."""
     from tailrace.spark.jobs.pages import profile_lines, profile_page
     from tailrace.spark.jobs.profile import plan_profile, profile_topics
     from tailrace.spark.options import parse_options
 
-    options = _source_options(**place) | parse_assignments(assignments)
+    options = _source_options(**place) | options
     _say_broker(options)
     plan_profile(parse_options(options))
     spark = _start_spark(master)
@@ -306,7 +303,7 @@ def profile(
 @advising(_SKIPS)
 @errors_in_flags()
 def query(
-    *, sql: str, archive: str, rows: int, assignments: tuple[str, ...], master: str,
+    *, sql: str, archive: str, rows: int, options: dict[str, str], master: str,
     **place: str | None,
 ) -> None:  # fmt: skip
     """Query an archive and the live log with SQL, as one table `log`.
@@ -319,7 +316,7 @@ def query(
     from tailrace.spark.jobs.work import error_of_query
     from tailrace.spark.options import parse_options
 
-    options = _source_options(**place) | parse_assignments(assignments)
+    options = _source_options(**place) | options
     _say_broker(options)
     check_query(parse_options(options), archive)
     spark = _start_spark(master)
@@ -349,7 +346,7 @@ def query(
     "records the progress.",
 )  # fmt: skip
 @click.option(
-    "--rename", "renamed", multiple=True, metavar="TOPIC=TOPIC",
+    "--rename", "renamed", multiple=True, callback=assigned, metavar="TOPIC=TOPIC",
     help="Write the records of the first topic to the second; repeatable.",
 )  # fmt: skip
 # The target may have another number of partitions.
@@ -358,15 +355,15 @@ def query(
     help="Send each record to the partition it had; by default its key decides.",
 )  # fmt: skip
 @click.option(
-    "--target-option", "settings", multiple=True, metavar="NAME=VALUE",
+    "--target-option", "producer", multiple=True, callback=assigned, metavar="NAME=VALUE",
     help="A producer setting, such as compression.type=zstd; repeatable.",
 )  # fmt: skip
 @_on_spark
 @advising(_SKIPS)
 @errors_in_flags()
 def replay(
-    *, archive: str | None, target: str, offset_map: str, renamed: tuple[str, ...],
-    keep_partitions: bool, assignments: tuple[str, ...], settings: tuple[str, ...], master: str,
+    *, archive: str | None, target: str, offset_map: str, renamed: dict[str, str],
+    keep_partitions: bool, options: dict[str, str], producer: dict[str, str], master: str,
     **place: str | None,
 ) -> None:  # fmt: skip
     """Copy topics or an archive into topics, exactly once.
@@ -378,11 +375,11 @@ def replay(
     from tailrace.spark.jobs.replay import ReplaySettings, check_arguments, check_replay
     from tailrace.spark.jobs.replay import replay as replay_topics
 
-    options = _source_options(**place) | parse_assignments(assignments)
+    options = _source_options(**place) | options
     if archive is not None:
         options["archive"] = archive
-    producer = parse_assignments(settings) | {"bootstrap.servers": target}
-    chosen = ReplaySettings(topics=parse_assignments(renamed), keeps_partitions=keep_partitions)
+    producer |= {"bootstrap.servers": target}
+    chosen = ReplaySettings(topics=renamed, keeps_partitions=keep_partitions)
     _say_broker({"kafka.bootstrap.servers": target})
     check_replay(check_arguments(options, producer, offset_map=offset_map, settings=chosen), chosen)
     spark = _start_spark(master)
@@ -422,7 +419,7 @@ def _archive_settings(
     codec: str,
     schema: str | None,
     table_format: str,
-    table_settings: tuple[str, ...],
+    table_options: dict[str, str],
 ) -> "ArchiveSettings":
     from tailrace.spark.jobs.archive import ArchiveSettings
 
@@ -431,7 +428,7 @@ def _archive_settings(
         codec=codec,
         value_schema=schema,
         format=table_format,
-        table_options=parse_assignments(table_settings),
+        table_options=table_options,
     )
 
 

@@ -5,14 +5,13 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-from tailrace.cli.arguments import aligned
+from tailrace.cli.arguments import aligned, assigned
 from tailrace.cli.on_cluster import AS_JSON, Connection, change, emit, on_cluster
 from tailrace.client.admin.quotas import (
     QuotaEntity,
     alter_client_quotas,
     describe_client_quotas,
 )
-from tailrace.config import parse_assignments
 from tailrace.errors import ConfigError
 from tailrace.offline.show import printable
 
@@ -61,13 +60,13 @@ def quota() -> None:
 
 
 @quota.command("set")
-@click.argument("given", nargs=-1, required=True, metavar="QUOTA=VALUE...")
+@click.argument("given", nargs=-1, required=True, callback=assigned, metavar="QUOTA=VALUE...")
 @_with_entity
 @_DRY_RUN
 @AS_JSON
 @on_cluster
 def set_(
-    given: Sequence[str],
+    given: Mapping[str, str],
     *,
     dry_run: bool,
     as_json: bool,
@@ -86,7 +85,7 @@ def set_(
     connection_creation_rate  new connections in a second, of an address
     """
     entity = _entity(names)
-    values = {name: _number(name, text) for name, text in parse_assignments(given).items()}
+    values = {name: _number(name, text) for name, text in given.items()}
     with connection.open() as cluster:
         outcomes = change(cluster, alter_client_quotas, {entity: values}, validate_only=dry_run)
         outcomes.results()

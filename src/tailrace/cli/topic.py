@@ -6,7 +6,7 @@ from typing import NamedTuple
 import click
 
 from tailrace.cli import completion
-from tailrace.cli.arguments import aligned, parse_int64
+from tailrace.cli.arguments import aligned, assigned, parse_int64
 from tailrace.cli.on_cluster import (
     AS_JSON,
     YES,
@@ -44,9 +44,8 @@ from tailrace.client.admin.topics import (
 )
 from tailrace.client.reader import ClusterReader, PartitionDescription, TopicDescription
 from tailrace.client.topics import find_partitions, find_topic, led_partitions
-from tailrace.config import parse_assignments
 from tailrace.config.settings import INT32_MAX
-from tailrace.errors import ConfigError, RetriableError
+from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
 from tailrace.protocol.config_resources import ResourceType
 from tailrace.protocol.errors import ErrorCode
@@ -57,7 +56,7 @@ TOPIC_FORMAT = "tailrace.topic/1"
 _INT16_MAX = 2**15 - 1
 
 _CONFIG = click.option(
-    "--config", "configs", multiple=True, metavar="NAME=VALUE",
+    "--config", "settings", multiple=True, callback=assigned, metavar="NAME=VALUE",
     help="A topic config, such as retention.ms=60000; repeatable.",
 )  # fmt: skip
 
@@ -89,12 +88,11 @@ def create(
     *,
     partitions: int | None,
     replication_factor: int | None,
-    configs: tuple[str, ...],
+    settings: Mapping[str, str],
     as_json: bool,
     connection: Connection,
 ) -> None:
     """Create a topic."""
-    settings = _assignments(configs)
     with connection.open() as cluster:
         check_controllers(cluster)
         # -1 leaves the choice to num.partitions and default.replication.factor of the broker
@@ -242,7 +240,7 @@ def describe(
 def alter(
     name: str,
     *,
-    configs: tuple[str, ...],
+    settings: Mapping[str, str],
     unset: tuple[str, ...],
     partitions: int | None,
     as_json: bool,
@@ -252,12 +250,11 @@ def alter(
 
     After partitions are added, new records of a key may go to another partition than older ones.
     """
-    values = _assignments(configs)
     # A broker refuses a request that names a config twice, and does not say which one.
-    both = sorted(values.keys() & set(unset))
+    both = sorted(settings.keys() & set(unset))
     if both:
         raise click.UsageError(f"{both[0]}: give either --config or --unset, not both")
-    if not (values or unset or partitions):
+    if not (settings or unset or partitions):
         raise click.UsageError("nothing to change; give --config, --unset or --partitions")
     with connection.open() as cluster:
         found = find_topic(cluster, name)
@@ -270,13 +267,13 @@ def alter(
             )
         check_controllers(cluster)
         # Configs first: unlike new partitions, they can be changed back.
-        if values or unset:
-            changes = {**values, **dict.fromkeys(unset)}
+        if settings or unset:
+            changes = {**settings, **dict.fromkeys(unset)}
             change(cluster, incremental_alter_configs, {_resource(name): changes}).results()
         if partitions is not None:
             change(cluster, create_partitions, {name: partitions}).results()
     if as_json:
-        changed = {"topic": name, "set": values, "unset": list(unset), "partitions": partitions}
+        changed = {"topic": name, "set": settings, "unset": list(unset), "partitions": partitions}
         emit(TOPIC_FORMAT, "altered", changed)
     else:
         click.echo(f"altered topic {name}")
@@ -398,13 +395,6 @@ def elect(
 
 def _resource(topic: str) -> ConfigResource:
     return ConfigResource(ResourceType.TOPIC, topic)
-
-
-def _assignments(given: tuple[str, ...]) -> dict[str, str]:
-    try:
-        return parse_assignments(given)
-    except ConfigError as error:
-        raise click.UsageError("; ".join(f"--config {fault}" for fault in error.faults)) from error
 
 
 def _fields(topic: TopicDescription) -> dict[str, object]:

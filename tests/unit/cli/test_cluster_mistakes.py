@@ -93,6 +93,10 @@ def test_a_file_may_have_the_address(tmp_path: Path, nobody: str) -> None:
 
 MISTAKES = {
     "topic create t --config retention.ms": "'retention.ms' is not NAME=VALUE",
+    "broker alter 1 --config retention.ms": "'--config': 'retention.ms' is not NAME=VALUE",
+    "quota set --user u producer_byte_rate": "'producer_byte_rate' is not NAME=VALUE",
+    "log explain --data d --set retention.ms": "'--set': 'retention.ms' is not NAME=VALUE",
+    "pipeline query q --archive a --data d --option x": "'--option': 'x' is not NAME=VALUE",
     "topic alter t": "nothing to change; give --config, --unset or --partitions",
     "topic alter t --config a=1 --unset a": "give either --config or --unset, not both",
     "group reset g --topic t": "give either --to or --shift-by",
