@@ -1,4 +1,4 @@
-"""Mutated bytes on the sockets of a broker in its own process: plain, encrypted, with logins.
+"""Mutated bytes on the sockets of a broker in its own process: plain, encrypted, logins, HTTP.
 
 Before a login, in the middle of one, and after it. Whatever comes, the broker answers a sound
 client afterwards, has logged no error of its own, and has not grown.
@@ -8,6 +8,7 @@ import random
 import socket
 import ssl
 import time
+import urllib.request
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from benchmarks.macro.brokers import BrokerProcess, serving
 from benchmarks.macro.secured import Secured
 from benchmarks.measure import peak_bytes
+from compat.processes import free_ports
 from tailrace import Admin
 from tailrace.client import ClusterReader
 from tailrace.client.admin.quotas import QuotaEntity
@@ -159,6 +161,13 @@ def _frame(chance: random.Random, seeds: list[bytes]) -> bytes:
     return len(body).to_bytes(SIZE_BYTES, "big") + body
 
 
+PAGES = [
+    b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text;version=1.0.0;q=0.5\r\n\r\n",
+    b"HEAD /readyz?a=b HTTP/1.0\r\nContent-Length: 5\r\n\r\nabcde",
+    b"GET /healthz HTTP/1.1\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+]
+"""Requests to the listener of metrics and health."""
+
 Opened = Callable[[Secured], socket.socket]
 
 
@@ -212,6 +221,29 @@ def test_mutated_bytes_on_a_socket_leave_a_broker_that_works(
             admin.alter_client_quotas({QuotaEntity.of(user=None): rate})
         before = peak_bytes(broker.process_id)
         _fuzz(secured, phase, count=pytestconfig.getoption("--fuzz-inputs"))
+        _require_sound(broker)
+        assert peak_bytes(broker.process_id) - before < GROWTH_BYTES_MAX
+        errors = [each for each in broker.log.read_text().splitlines() if " ERROR " in each]
+        assert not errors, errors[:3]
+
+
+def test_mutated_requests_to_the_http_listener_leave_it_and_the_broker_at_work(
+    tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """Its next page is whole, and clients of the broker are served."""
+    [port] = free_ports(1)
+    chance = random.Random("live http")
+    settings = {**SETTINGS, "tailrace.http.listener": f"127.0.0.1:{port}"}
+    with serving(tmp_path / "data", settings=settings) as broker:
+        before = peak_bytes(broker.process_id)
+        for _ in range(pytestconfig.getoption("--fuzz-inputs")):
+            with suppress(OSError), _plain(port) as connection:
+                connection.settimeout(QUIET_S)
+                connection.sendall(mutate(chance, chance.choice(PAGES)))
+                while connection.recv(1 << 16):
+                    pass
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+            assert b"\ntailrace_ready 1.0\n" in page.read()
         _require_sound(broker)
         assert peak_bytes(broker.process_id) - before < GROWTH_BYTES_MAX
         errors = [each for each in broker.log.read_text().splitlines() if " ERROR " in each]
