@@ -12,7 +12,8 @@
     docs/performance.md       from the files of benchmarks/results/
     docs/ARCHITECTURE.md      the file map between its two marks, from the modules' docstrings
     README.md                 the table between its two marks, from benchmarks/results/
-    client/keywords.py        settings of clients as keywords, from the declared settings
+    broker/keywords.py        settings of brokers as keywords, from the declared settings
+    client/keywords.py        those of clients
 
 Not here: what those documents say besides; people write that.
 """
@@ -53,7 +54,7 @@ from tailrace.spark.metadata.views import describe_views
 from tailrace.spark.options.values import OPTIONS as SOURCE_OPTIONS
 from tailrace.storage.config import TOPIC_SETTINGS
 from tests import figures, scenarios
-from tests.keyword_settings import keyword_settings
+from tests.keyword_settings import broker_keywords, client_keywords
 from tests.protocol_reference import describe as describe_protocol
 from tests.public import public_page
 
@@ -443,7 +444,8 @@ REFERENCES: Final[Mapping[Path, Callable[[], str]]] = {
     DOCS / "schemas.md": schemas_page,
     DOCS / "performance.md": performance,
     DOCS / "ARCHITECTURE.md": architecture,
-    SOURCE / "client" / "keywords.py": keyword_settings,
+    SOURCE / "broker" / "keywords.py": broker_keywords,
+    SOURCE / "client" / "keywords.py": client_keywords,
     ROOT / "README.md": readme,
 }
 """Each generated document and what makes the text that it has to hold."""

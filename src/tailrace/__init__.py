@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from tailrace.broker import Broker
+    from tailrace.broker.keywords import BrokerSettings
     from tailrace.client.admin import Admin, AsyncAdmin
     from tailrace.client.consumer import AsyncConsumer, Consumer, ConsumerRecord
     from tailrace.client.nodes.oauth import OAuthToken
@@ -25,6 +26,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "Broker",
+    "BrokerSettings",
     "Consumer",
     "ConsumerRecord",
     "CorruptionError",
@@ -47,6 +49,7 @@ _ROOMS = {
     "AsyncConsumer": "client.consumer",
     "AsyncProducer": "client.producer",
     "Broker": "broker",
+    "BrokerSettings": "broker.keywords",
     "Consumer": "client.consumer",
     "ConsumerRecord": "client.consumer",
     "Log": "reading",

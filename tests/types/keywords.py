@@ -1,4 +1,4 @@
-"""Settings as keywords of clients, which mypy knows; nothing runs them.
+"""Settings as keywords of clients and brokers, which mypy knows; nothing runs them.
 
 As in `swaps`, each mistake is ignored under its code, and an ignore without a mistake is an error:
 so `make check` fails if mypy takes a wrong keyword, and if it refuses a right one.
@@ -7,9 +7,11 @@ so `make check` fails if mypy takes a wrong keyword, and if it refuses a right o
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrace import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
+from tailrace import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Broker, Consumer, Producer
+from tailrace.testing import TestBroker, TestCluster
 
 if TYPE_CHECKING:
+    from tailrace import BrokerSettings
     from tailrace.client.producer import ProducerSettings
 
 
@@ -23,6 +25,11 @@ def right() -> None:
     AsyncAdmin(sasl_oauth_token=lambda: "token", client_id="mine")
     kept: ProducerSettings = {"bootstrap_servers": "localhost:9092", "acks": "all"}
     Producer(**kept)
+    ours: BrokerSettings = {"num_partitions": 4, "log_retention_ms": -1}
+    Broker("data", auto_create_topics_enable=False, ssl_keystore_location=Path("key.pem"))
+    TestBroker(security="SSL", ssl_client_auth="required", compression_type="zstd")
+    TestCluster(min_insync_replicas=2)
+    Broker(**ours)
 
 
 def unknown() -> None:
@@ -33,6 +40,10 @@ def unknown() -> None:
     AsyncConsumer(linger_ms=5)  # type: ignore[call-arg]
     Admin(group_id="g")  # type: ignore[call-arg]
     AsyncAdmin(linger_ms=5)  # type: ignore[call-arg]
+    Broker(num_partition=4)  # type: ignore[call-arg]
+    Broker(listeners="localhost:9092")  # type: ignore[call-arg]
+    TestBroker(retention_ms=5)  # type: ignore[call-arg]
+    TestCluster(group_id="g")  # type: ignore[call-arg]
 
 
 def wrong_values() -> None:
@@ -43,3 +54,6 @@ def wrong_values() -> None:
     AsyncConsumer(max_poll_records="many")  # type: ignore[arg-type]
     Admin(retries=None)  # type: ignore[arg-type]
     AsyncAdmin(security_protocol="TLS")  # type: ignore[arg-type]
+    Broker(num_partitions="4")  # type: ignore[arg-type]
+    TestBroker(ssl_client_auth="yes")  # type: ignore[arg-type]
+    TestCluster(compression_type="rar")  # type: ignore[arg-type]

@@ -257,7 +257,7 @@ class TestMistakes:
     def test_settings_are_checked_before_the_start(self) -> None:
         """This holds for those of all brokers, and those of one."""
         with pytest.raises(ConfigError, match=r"did you mean num\.partitions"):
-            TestCluster(num_partition=3)
+            TestCluster(num_partition=3)  # type: ignore[call-arg]
         with pytest.raises(ConfigError, match=r"did you mean broker\.rack"):
             TestCluster(of_brokers={1: {"broker.rac": "a"}})
         with pytest.raises(ValueError, match="there is no broker 4"):

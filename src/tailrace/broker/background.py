@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from tailrace.broker.broker import BrokerStatistics, RunningBroker
 from tailrace.broker.config import broker_config
@@ -16,6 +16,8 @@ from tailrace.runtime.system import system_runtime
 
 if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
+
+    from tailrace.broker.keywords import BrokerSettings
 
 UNNAMED = "a temporary directory"
 """`log.dirs` of a broker whose directory is made when it starts; to check its other settings."""
@@ -49,7 +51,7 @@ class Broker:
         *,
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, object] | None = None,
-        **more_settings: object,
+        **more_settings: "Unpack[BrokerSettings]",
     ) -> None:
         if not isinstance(data, str | Path | None):
             raise TypeError(f"data is {kind_of(data)}; it has to be the path of a directory")

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from tailrace.config import settings_texts
 from tailrace.errors import kind_of
@@ -60,6 +60,9 @@ from tailrace.testing.request_faults import (
 )
 from tailrace.testing.secured import ClientNames, Secured, SecurityProtocol
 from tailrace.testing.topic_log import TopicLog
+
+if TYPE_CHECKING:
+    from tailrace.broker.keywords import BrokerSettings
 
 DEFAULTS: Final = {
     # The first member of a group would wait 3 s for others.
@@ -112,7 +115,7 @@ class TestBroker:
         security: SecurityProtocol = "PLAINTEXT",
         users: Mapping[str, str] | None = None,
         settings: Mapping[str, object] | None = None,
-        **more_settings: object,
+        **more_settings: "Unpack[BrokerSettings]",
     ) -> None:
         if not isinstance(data, str | Path | None):
             raise TypeError(f"data is {kind_of(data)}; it has to be the path of a directory")

@@ -18,7 +18,7 @@ Not here: one broker, which starts faster (`broker`); clusters of which the test
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from tailrace.config import settings_texts
 from tailrace.errors import kind_of
@@ -62,6 +62,9 @@ from tailrace.testing.request_faults import (
 )
 from tailrace.testing.secured import ClientNames, Secured, SecurityProtocol
 from tailrace.testing.topic_log import TopicLog
+
+if TYPE_CHECKING:
+    from tailrace.broker.keywords import BrokerSettings
 
 _TIMEOUT_MS: Final = 30_000
 _REPLICAS: Final = 3
@@ -116,7 +119,7 @@ class TestCluster:
         users: Mapping[str, str] | None = None,
         settings: Mapping[str, object] | None = None,
         of_brokers: Mapping[int, Mapping[str, object]] | None = None,
-        **more_settings: object,
+        **more_settings: "Unpack[BrokerSettings]",
     ) -> None:
         if not isinstance(data, str | Path | None):
             raise TypeError(f"data is {kind_of(data)}; it has to be the path of a directory")
