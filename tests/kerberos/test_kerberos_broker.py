@@ -14,6 +14,7 @@ from tailrace import Broker, Producer
 from tailrace.client.errors import NodeError
 from tailrace.client.nodes import AuthenticationError
 from tailrace.client.nodes.kerberos import KerberosLogin
+from tailrace.security.audit import AUDIT
 from tailrace.security.exchange import Granted, RefusedLoginError
 from tailrace.security.gssapi import Gssapi, realm_of
 from tailrace.security.kerberos_names import NameRules
@@ -68,7 +69,7 @@ def send(broker: Broker, **settings: object) -> int:
 @contextmanager
 def logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Have the log of logins, also of those that are granted."""
-    with caplog.at_level(logging.DEBUG, "tailrace.security.audit"):
+    with caplog.at_level(logging.DEBUG, AUDIT.name):
         yield
 
 
