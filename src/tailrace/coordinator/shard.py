@@ -407,7 +407,12 @@ class Shard(Generic[M]):
                 committed = asyncio.ensure_future(committed)
                 # The first step of a request may run outside of a task (`runtime.steps`), where
                 # Python has no timeouts.
-                await asyncio.sleep(0)
+                try:
+                    await asyncio.sleep(0)
+                except asyncio.CancelledError:
+                    # Nobody would hear how it ends.
+                    committed.cancel()
+                    raise
                 with self._counts.commit_wait():
                     async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                         await committed

@@ -1,6 +1,7 @@
 """A shard: requests become records and replies, and a restart replays the records."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable
 
@@ -475,6 +476,40 @@ def test_a_reply_does_not_wait_for_ever() -> None:
             await request
         log.commit()
         assert await count(shard, "a") == 2
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_request_that_is_cancelled_leaves_no_wait_that_fails_later() -> None:
+    """Its client has gone before the wait for the commit began, and then the leadership ends."""
+
+    class Log(MemoryPartitionLog):
+        waiting: asyncio.Future[None] | None = None
+
+        def committed(self) -> Awaitable[None] | None:  # type: ignore[override]
+            return None if self.waiting is None else until(self.waiting)
+
+    async def until(waiting: asyncio.Future[None]) -> None:
+        await waiting
+
+    async def scenario(outside: Outside) -> None:
+        unretrieved: list[object] = []
+        outside.loop.set_exception_handler(lambda _, context: unretrieved.append(context))
+        log = Log(PARTITION)
+        shard = await loaded(outside, log)
+        waiting = log.waiting = outside.loop.create_future()
+        request = asyncio.ensure_future(shard.run(lambda tally, _: tally.add("a", 2)))
+        # After its first step, which appends and begins to wait.
+        outside.loop.call_soon(request.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        await outside.pass_time(1)
+        if not waiting.done():
+            waiting.set_exception(NotCoordinatorError("another broker leads the partition"))
+        await outside.pass_time(1)
+        gc.collect()
+        assert unretrieved == []
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
