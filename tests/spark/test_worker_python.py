@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from tailrace.model import TopicPartition
@@ -98,3 +99,57 @@ def test_a_python_that_cannot_work_is_named_in_one_sentence(data: Path) -> None:
         f"tailrace.errors.FatalError: Spark starts its Python workers with {chosen}, which cannot "
         f"import tailrace; set PYSPARK_PYTHON={sys.executable} before the session starts"
     ) in errors.splitlines()
+
+
+PYSPARK = """
+import os
+def imported(_):
+    import pyspark
+    return pyspark.__file__
+print(os.environ["SPARK_HOME"])
+print(spark.sparkContext.parallelize([0], 1).map(imported).first())
+"""
+
+
+def test_workers_of_a_session_import_the_installed_pyspark(data: Path) -> None:
+    """Each process would compile the one in the zip file that a home of Spark's own has."""
+    code, output, errors = run(OURS + PYSPARK, data)
+    assert code == 0, errors
+    home, imported, _ = output.split()
+    assert Path(home).is_relative_to(data.parent / ".cache" / "tailrace")
+    assert imported == pyspark.__file__
+
+
+def test_a_home_of_the_users_is_used(data: Path) -> None:
+    """`SPARK_HOME` says which, and nothing is written."""
+    own = str(Path(pyspark.__file__).parent)
+    code, output, errors = run(OURS + PYSPARK, data, SPARK_HOME=own)
+    assert code == 0, errors
+    assert output.split()[0] == own
+    assert not (data.parent / ".cache").exists()
+
+
+@pytest.mark.slow
+def test_a_session_starts_from_the_archive_of_classes(data: Path) -> None:
+    """`prepare` writes it, and the JVM of the next session has its file mapped."""
+    code, output, errors = run(PREPARE, data)
+    assert code == 0, errors
+    archive = output.strip()
+    assert Path(archive).is_relative_to(data.parent / ".cache" / "tailrace")
+    code, output, errors = run(OURS + MAPPED, data)
+    assert code == 0, errors
+    assert output.split()[0] == archive
+
+
+PREPARE = """
+import sys
+from tailrace.spark.prepare import prepare
+print(prepare())
+sys.exit()
+"""
+
+MAPPED = """
+pid = spark.sparkContext._gateway.proc.pid
+print(next(line.split()[-1] for line in open(f"/proc/{pid}/maps") if line.endswith(".jsa\\n")
+    and "tailrace" in line))
+"""

@@ -100,7 +100,7 @@ def _java_or_none(executable: Path, *, origin: str, environment: Mapping[str, st
         return Java(home=executable.parent.parent, major=major, origin=origin)
     major = _major_or_none(executable)
     if major is not None and major >= MAJOR_MIN:
-        home = write_shim(executable, cache=_cache_directory(environment))
+        home = write_shim(executable, cache=cache_directory(environment))
         return Java(home=home, major=major, origin=origin)
     return None
 
@@ -123,7 +123,7 @@ def _major_or_none(executable: Path, *arguments: str) -> int | None:
     return int(version[1]) if version else None
 
 
-def _cache_directory(environment: Mapping[str, str]) -> Path:
+def cache_directory(environment: Mapping[str, str]) -> Path:
     """Return the directory for shims: in the user's cache, or temporary if that is read-only."""
     base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     cache = Path(base, "tailrace")
