@@ -2,16 +2,21 @@
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tailrace.config.environment import Variables
+from tailrace.errors import ConfigError
 
 if TYPE_CHECKING:
     from tailrace.broker.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
+
+_ROOT_LEVEL: Final = "KAFKA_LOG4J_ROOT_LOGLEVEL"
+_LEVELS: Final = "KAFKA_LOG4J_LOGGERS"
 
 ENVIRONMENT = click.option(
     "--env",
@@ -19,6 +24,38 @@ ENVIRONMENT = click.option(
     is_flag=True,
     help="Also take KAFKA_* variables, by the rule of Apache Kafka's image; they go over the file.",
 )
+
+
+def take_levels(variables: Variables, environment: Mapping[str, str]) -> Variables:
+    """Set the levels of loggers that the image's variables name; returns the other variables.
+
+    Those of `root` and of this package. Java's loggers, such as `kafka.controller`, are not here: a
+    variable that has one of them stays passed over.
+
+    Raises:
+        ConfigError: a level that there is not; all of them.
+    """
+    from tailrace.runtime.log_lines import LEVELS
+
+    root = environment.get(_ROOT_LEVEL, "")
+    given = [(_ROOT_LEVEL, "root", root)] if root.strip() else []
+    for word in filter(str.strip, environment.get(_LEVELS, "").split(",")):
+        name, _, level = word.partition("=")
+        given.append((_LEVELS, name.strip(), level))
+    faults, foreign = [], set()
+    for variable, name, level in given:
+        found = LEVELS.get(level.strip().upper())
+        if found is None:
+            faults.append(
+                f"{variable}: {name} has the level {level.strip()!r}; there are {', '.join(LEVELS)}"
+            )
+        elif name == "root" or name.partition(".")[0] == "tailrace":
+            logging.getLogger(None if name == "root" else name).setLevel(found)
+        else:
+            foreign.add(variable)
+    if faults:
+        raise ConfigError(faults)
+    return variables.without({variable for variable, _, _ in given} - foreign)
 
 
 def report_variables(variables: Variables, *, are_taken: bool) -> None:

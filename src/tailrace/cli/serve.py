@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from tailrace.cli.arguments import say_if_heard
-from tailrace.cli.environment import ENVIRONMENT, format_new, report_variables
+from tailrace.cli.environment import ENVIRONMENT, format_new, report_variables, take_levels
 from tailrace.errors import (
     ConfigError,
     DirectoryError,
@@ -121,6 +121,8 @@ def serve(
     # Before the settings are checked, so that what is wrong with them is JSON too.
     is_json = given.get(LOG_FORMAT, "").strip() == "json"
     write_log(is_json=is_json, level=logging.DEBUG if verbose else logging.INFO)
+    if from_environment:
+        variables = take_levels(variables, os.environ)
     manager = open_service_manager(os.environ)
     # Host and port of each; an address of IPv6 has more.
     addresses = {name: each.getsockname()[:2] for name, each in manager.sockets.items()}

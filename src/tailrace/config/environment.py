@@ -10,7 +10,7 @@ backslash is a backslash.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -56,6 +56,10 @@ class Variables(NamedTuple):
     """The variable of each setting."""
     passed_over: tuple[str, ...]
     """Variables that begin with KAFKA_ and are no settings."""
+
+    def without(self, taken: Collection[str]) -> "Variables":
+        """These, of which some that were passed over have an effect after all."""
+        return self._replace(passed_over=tuple(e for e in self.passed_over if e not in taken))
 
 
 def kafka_variables(environment: Mapping[str, str]) -> Variables:
@@ -110,8 +114,7 @@ def with_stores(
             sources[name] = variable
     if faults:
         raise ConfigError(faults)
-    passed_over = tuple(each for each in variables.passed_over if each not in taken)
-    return Variables(settings, sources, passed_over)
+    return Variables(settings, sources, variables.passed_over).without(taken)
 
 
 def named_with(sources: Mapping[str, str], fault: str) -> str:
