@@ -106,17 +106,21 @@ import os
 def imported(_):
     import pyspark
     return pyspark.__file__
-print(os.environ["SPARK_HOME"])
+print(spark.sparkContext._jvm.System.getenv("SPARK_HOME"), os.environ.get("SPARK_HOME"))
 print(spark.sparkContext.parallelize([0], 1).map(imported).first())
 """
 
 
 def test_workers_of_a_session_import_the_installed_pyspark(data: Path) -> None:
-    """Each process would compile the one in the zip file that a home of Spark's own has."""
+    """Each process would compile the one in the zip file that a home of Spark's own has.
+
+    Other programs that this process starts may have another Spark, and get no SPARK_HOME.
+    """
     code, output, errors = run(OURS + PYSPARK, data)
     assert code == 0, errors
-    home, imported, _ = output.split()
+    home, inherited, imported, _ = output.split()
     assert Path(home).is_relative_to(data.parent / ".cache" / "tailrace")
+    assert inherited == "None"
     assert imported == pyspark.__file__
 
 

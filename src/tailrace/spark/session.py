@@ -70,11 +70,11 @@ def session(
 ) -> "SparkSession":
     """A running local session: quiet, in UTC, with the Python that runs this code.
 
-    Sets JAVA_HOME to a Java that can run Spark, and unless they are set PYSPARK_PYTHON to
-    `sys.executable` and SPARK_HOME to a directory in the user's cache (XDG_CACHE_HOME), with which
-    sessions start faster from the second on. If the process has a session already, that one is
-    returned, with `settings` applied as far as Spark can change them and with the format registered
-    as by `install`.
+    Sets JAVA_HOME to a Java that can run Spark, and PYSPARK_PYTHON to `sys.executable` unless it is
+    set. Where SPARK_HOME is not set, the JVM has a home in the user's cache (XDG_CACHE_HOME), with
+    which the first query is faster. If the process has a session already, that one is returned,
+    with `settings` applied as far as Spark can change them and with the format registered as by
+    `install`.
 
     Raises:
         FatalError: there is no Java that this PySpark runs on, no PySpark, or one older than 4.0.
@@ -94,6 +94,7 @@ def session(
     # A private name, since no public one says it: `getActiveSession` knows only the session of this
     # thread, and a JVM that another thread has started keeps its Java.
     has_jvm = SparkContext._gateway is not None
+    home = None
     if not has_jvm:
         # PySpark's launcher reads these variables from our environment and takes no arguments for
         # them. They also hold for what else this process starts, as if the user had set them.
@@ -102,7 +103,6 @@ def session(
         if "SPARK_HOME" not in os.environ and _has_our_pyspark(master, settings or {}):
             home = home_of(java, version=__version__)
             if home is not None:
-                os.environ["SPARK_HOME"] = str(home)
                 options = f"{options} {archive_options(home, java)}"
     chosen = {**SETTINGS, "spark.driver.extraJavaOptions": options, **(settings or {})}
     if DAEMON_SETTING not in (settings or {}) and not _has_our_daemon(master):
@@ -113,7 +113,7 @@ def session(
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    with _deferred_interrupt(), warnings.catch_warnings():
+    with _launched_from(home), _deferred_interrupt(), warnings.catch_warnings():
         # PySpark looks for pandas when it starts, and warns of every major version after 2.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         spark = builder.getOrCreate()
@@ -131,6 +131,19 @@ def _has_our_pyspark(master: str, settings: Mapping[str, str]) -> bool:
     """Whether the workers' Python is this one, which has PySpark installed."""
     own = os.environ["PYSPARK_PYTHON"] == sys.executable
     return is_local(master) and own and "spark.pyspark.python" not in settings
+
+
+@contextmanager
+def _launched_from(home: Path | None) -> Iterator[None]:
+    """Have the JVM that starts in the block a home, and no other program that starts later."""
+    if home is None:
+        yield
+        return
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
 
 
 @contextmanager
