@@ -4,8 +4,7 @@
 
 kafka-python's come with its source distribution, which pip fetches. confluent-kafka's are in no
 registry: they run if `--confluent`, or `CONFLUENT_KAFKA_CHECKOUT`, names a checkout of
-confluentinc/confluent-kafka-python. What passes with Kafka has to pass with us, except for the
-tests of `EXCEPTIONS`, each of which has its reason.
+confluentinc/confluent-kafka-python. What passes with Kafka has to pass with us.
 
 Invariant: no file of theirs is changed; see `upstream_plugin`.
 """
@@ -33,6 +32,7 @@ from compat.processes import bound_to_us, free_ports, run
 from compat.report import Report
 from compat.upstream_plugin import RESULTS
 from tailrace.errors import FatalError
+from tailrace.security.authorizer_config import STANDARD_AUTHORIZER
 from tailrace.spark.java import find_java
 
 KAFKA_PYTHON_VERSION = "3.0.12"
@@ -40,7 +40,7 @@ CHECKOUT = "CONFLUENT_KAFKA_CHECKOUT"
 """Environment variable with the path of a checkout of confluent-kafka-python."""
 
 SHARE_MIN = 0.98
-"""Least share of the tests which pass with Kafka and need no security that has to pass with us."""
+"""Least share of the tests which pass with Kafka that has to pass with us."""
 TEST_SECONDS_MAX = 120
 SUITE_SECONDS_MAX = 3000
 
@@ -49,30 +49,13 @@ SETTINGS: Mapping[str, str] = {
     "num.partitions": "4",
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "allow.everyone.if.no.acl.found": "true",
+    "super.users": "User:ANONYMOUS",
 }
 """Settings that the suites expect of both brokers."""
 NODE_ID = 0
 """They know of a broker of this id."""
-KAFKA_SETTINGS: Mapping[str, str] = {
-    "node.id": str(NODE_ID),
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-    "super.users": "User:ANONYMOUS",
-}
-"""Settings that the suites expect and only Kafka has."""
-
-NO_SECURITY = "needs ACLs or SASL, which Tailrace does not have"
-_NO_CLUSTER_CONFIG = (
-    "expects `min.insync.replicas`, which Kafka sets for the whole cluster with eligible leader "
-    "replicas"
-)
-EXCEPTIONS: Mapping[str, str] = {
-    "test_create_describe_delete_acls": NO_SECURITY,
-    "test_basic_operations": NO_SECURITY,
-    "test_user_scram_credentials": NO_SECURITY,
-    "test_incremental_alter_configs": _NO_CLUSTER_CONFIG,
-}
-"""Reasons for tests that pass with Kafka and not with us, by the end of their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +124,7 @@ def check(report: Report, kafka: Kafka, suites: Sequence[Suite], directory: Path
     """Run every suite on both brokers; each test that passes with Kafka is a check."""
     logs = directory / "upstream"
     logs.mkdir()
-    kafka.settings |= {**SETTINGS, **KAFKA_SETTINGS}
+    kafka.settings |= {**SETTINGS, "node.id": str(NODE_ID)}
     if all("confluent" not in suite.name for suite in suites):
         report.say(f"confluent-kafka's tests are not run: {CHECKOUT} names no checkout")
     with kafka:
@@ -151,11 +134,10 @@ def check(report: Report, kafka: Kafka, suites: Sequence[Suite], directory: Path
     counts = Counter[str]()
     for suite, expected, found in zip(suites, theirs, mine, strict=True):
         counts += _compare(report, suite, expected, found)
-    counted = counts["passed"] + counts["failed"]
+    total = counts.total()
     report.check(
-        f"all suites: of {counts.total()} tests that pass with Kafka {counts['passed']} pass",
-        [] if counted and counts["passed"] / counted >= SHARE_MIN else [f"{counts}"],
-        explained=f"of the others {counts['security']} need ACLs or SASL",
+        f"all suites: of {total} tests that pass with Kafka {counts['passed']} pass",
+        [] if total and counts["passed"] / total >= SHARE_MIN else [f"{counts}"],
     )
 
 
@@ -169,29 +151,19 @@ def serving(logs: Path) -> AbstractContextManager[str]:
 def _compare(
     report: Report, suite: Suite, expected: Mapping[str, Outcome], found: Mapping[str, Outcome]
 ) -> Counter[str]:
-    """Check each test that passes with Kafka; how many are `passed`, `failed` and `security`."""
+    """Check each test that passes with Kafka; how many are `passed` and `failed`."""
     counts = Counter[str]()
-    notes = []
     for test, told in expected.items():
         name = f"{suite.name}: {test}"
         if told.outcome != "passed":
             report.say(f"      {name}: {told.outcome} with Kafka")
             continue
         mine = found.get(test, Outcome(outcome="failed", message="it was not run"))
-        reason = next((EXCEPTIONS[each] for each in EXCEPTIONS if test.endswith(each)), None)
         is_passed = mine.outcome == "passed"
-        needs_security = reason == NO_SECURITY and not is_passed
-        counts["security" if needs_security else "passed" if is_passed else "failed"] += 1
-        if reason is None:
-            wrong = [] if is_passed else [f"{mine.outcome}: {mine.message}"]
-            report.check(name, wrong)
-        elif is_passed:
-            report.check(name, ["it passes, and is no exception any more"])
-        else:
-            report.say(f"      {name}: {mine.outcome}, for it {reason}")
-            notes.append(f"`{test.rpartition('::')[2]}` {reason}")
+        counts["passed" if is_passed else "failed"] += 1
+        report.check(name, [] if is_passed else [f"{mine.outcome}: {mine.message}"])
     others = Counter(told.outcome for told in expected.values() if told.outcome != "passed")
-    notes += [f"with Kafka itself {count} are {outcome}" for outcome, count in others.items()]
+    notes = [f"with Kafka itself {count} are {outcome}" for outcome, count in others.items()]
     report.check(
         f"{suite.name}: of {counts.total()} tests that pass with Kafka {counts['passed']} pass",
         [] if counts["passed"] else ["none"],
