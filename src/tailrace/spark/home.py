@@ -8,7 +8,7 @@ Most of what the first query of a session costs is not the query. Each of Spark'
 processes imports PySpark from the zip file of the home, and so compiles it, for 0.6 seconds of CPU;
 a home without that file has them import the installed PySpark, which is compiled. And the JVM
 reads, checks and links fifteen thousand classes, which an archive of them saves (JEP 350). Its
-first JVM takes longer, and 16 s more at its end: so no session writes it on its own.
+first JVM takes longer, and 16 s more at its end: so no session writes it on its own (decision 97).
 
 What is *not* here: the settings of a session; see `session`.
 
