@@ -124,7 +124,8 @@ class Copy:
     def wait_for_batch(self, driver: Driver, changes: Changes) -> None:
         """Return when a batch is done."""
         while not (self.folder / "checkpoint" / "commits" / "0").exists():
-            assert driver.wait(changes), "the copy is over before something can be killed"
+            told = "the copy is over before something can be killed"
+            assert driver.wait(changes), f"{told}; {driver.told()}"
 
     def wait_for_end(self, driver: Driver, changes: Changes) -> None:
         """Return when the copy is over and checked."""

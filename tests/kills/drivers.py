@@ -137,7 +137,7 @@ class Driver:
         if changes is not None:
             poll.register(changes, select.POLLIN)
         ready = [number for number, _ in poll.poll(PATIENCE_SECONDS * 1000)]
-        assert ready, f"the job hangs; {self._told()}"
+        assert ready, f"the job hangs; {self.told()}"
         if changes is not None:
             changes.take()
         return self._process.stdout.fileno() not in ready
@@ -148,7 +148,7 @@ class Driver:
             pass
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, f"the driver has ended; {self._told()}"
+        assert line, f"the driver has ended; {self.told()}"
         self._is_busy = False
         return json.loads(line)["result"]
 
@@ -208,7 +208,8 @@ class Driver:
                     found.append(Process(int(folder.name), int(parent), command))
         return found
 
-    def _told(self) -> str:
+    def told(self) -> str:
+        """The end of its errors."""
         return self.errors()[-4000:]
 
 
