@@ -10,7 +10,7 @@ from tailrace.client.producer.errors import MetadataTimeoutError
 from tailrace.client.producer.producer import Producer
 from tailrace.errors import ConfigError
 
-TIMES = 50
+TIMES = 10
 NOWHERE = "127.0.0.1:1"
 """Address on which nobody listens."""
 
@@ -39,7 +39,7 @@ def opened() -> int:
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_producer_that_cannot_be_made_leaves_no_descriptor(case: str) -> None:
-    """After fifty failures as many are open as before."""
+    """After ten failures as many are open as before."""
     before = opened()
     for _ in range(TIMES):
         with pytest.raises((ConfigError, TypeError)):
@@ -48,7 +48,7 @@ def test_a_producer_that_cannot_be_made_leaves_no_descriptor(case: str) -> None:
 
 
 def test_a_producer_that_reaches_no_broker_leaves_no_descriptor() -> None:
-    """Fifty producers that were refused and closed leave no file descriptor open."""
+    """Ten producers that were refused and closed leave no file descriptor open."""
     before = opened()
     for _ in range(TIMES):
         with Producer(bootstrap_servers=NOWHERE, max_block_ms=5) as producer:
