@@ -72,8 +72,8 @@ def write_archive(archive: Path) -> None:
         unfinished.rename(archive)
     except FileNotFoundError as error:
         raise FatalError(
-            f"the JVM has not written {archive}; is there room for 200 MB, and does this Java have "
-            "class data sharing?"
+            f"the JVM has not written {archive}; has this Java class data sharing, is "
+            f"there room for 200 MB, and is {archive.parent / 'conf'} empty or missing?"
         ) from error
     finally:
         os.environ["SPARK_SUBMIT_OPTS"] = given
