@@ -102,7 +102,7 @@ def _check_logins(report: Report, realm: Realm, sasl: str) -> None:
     cached = login | {"sasl.jaas.config": text}
     refused = _send_one(cached)
     report.check(
-        "a login without a ticket is told as one",
+        "the error of a login without a ticket names kinit",
         [] if "kinit" in str(refused) else [repr(refused)],
     )
     realm.run("kinit", "-k", "-t", str(realm.user_keytab), USER)

@@ -319,7 +319,7 @@ def _check_logins(report: Report, at: Addresses, directory: Path) -> None:
         report.check(f"Kafka takes records after a login with {mechanism}", _told(error))
         refused = _send_one(login | {"sasl.password": "wrong", "max.block.ms": 10_000})
         report.check(
-            f"a wrong password is told as one with {mechanism}",
+            f"the error of a wrong password says so with {mechanism}",
             [] if "sasl.password" in str(refused) else [repr(refused)],
         )
         began = time.monotonic()

@@ -164,7 +164,7 @@ def _check_tokens(report: Report, plain: str, sasl: str) -> None:
     ):
         refused = _send_one(login | {"max.block.ms": 10_000}, sasl_oauth_token=function)
         report.check(
-            f"a token that is {name} is told as one",
+            f"the error of a token that is {name} says so",
             [] if "token" in str(refused) else [repr(refused)],
         )
 

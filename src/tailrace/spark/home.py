@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.errors import FatalError
-from tailrace.spark.java import MAJOR_MIN, Java, cache_directory
+from tailrace.spark.java import MAJOR_MIN, Java, user_cache
 
 _LINKED: Final = ("bin", "conf", "jars")
 ARCHIVE: Final = "classes.jsa"
@@ -47,15 +47,20 @@ def home_of(java: Java, *, version: str) -> Path | None:
     installed = installed_pyspark()
     places = [*site.getsitepackages(), site.getusersitepackages()]
     places += os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if installed is None or installed.parent not in [Path(each).resolve() for each in places]:
+    cache = user_cache(os.environ)
+    if installed is None or cache is None:
+        return None
+    if installed.parent not in [Path(each).resolve() for each in places]:
         return None
     digest = hashlib.sha256(os.fsencode(f"{installed}\0{java.home}")).hexdigest()[:16]
-    cache = cache_directory(os.environ)
     home = cache / f"spark-{version}-{digest}"
+    if home.is_dir():
+        return home
+    _remove_orphans(cache)
     try:
-        if not home.is_dir():
-            _remove_orphans(cache)
-            made = Path(tempfile.mkdtemp(dir=cache))
+        with tempfile.TemporaryDirectory(dir=cache, ignore_cleanup_errors=True) as folder:
+            made = Path(folder, "home")
+            made.mkdir()
             link_home(made, installed)
             made.rename(home)
     except OSError:

@@ -100,7 +100,9 @@ def _java_or_none(executable: Path, *, origin: str, environment: Mapping[str, st
         return Java(home=executable.parent.parent, major=major, origin=origin)
     major = _major_or_none(executable)
     if major is not None and major >= MAJOR_MIN:
-        home = write_shim(executable, cache=cache_directory(environment))
+        home = write_shim(
+            executable, cache=user_cache(environment) or Path(tempfile.mkdtemp(prefix="tailrace-"))
+        )
         return Java(home=home, major=major, origin=origin)
     return None
 
@@ -123,15 +125,15 @@ def _major_or_none(executable: Path, *arguments: str) -> int | None:
     return int(version[1]) if version else None
 
 
-def cache_directory(environment: Mapping[str, str]) -> Path:
-    """Return the directory for shims: in the user's cache, or temporary if that is read-only."""
+def user_cache(environment: Mapping[str, str]) -> Path | None:
+    """The directory of this package in the user's cache; None: it cannot be written."""
     base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     cache = Path(base, "tailrace")
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
-        return Path(tempfile.mkdtemp(prefix="tailrace-"))
-    return cache if os.access(cache, os.W_OK) else Path(tempfile.mkdtemp(prefix="tailrace-"))
+        return None
+    return cache if os.access(cache, os.W_OK) else None
 
 
 def write_shim(executable: Path, *, cache: Path) -> Path:

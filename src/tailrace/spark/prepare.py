@@ -58,8 +58,9 @@ def write_archive(archive: Path) -> None:
     """
     from pyspark import SparkContext
 
-    # In a place of its own until it is whole: a session may begin meanwhile.
-    unfinished = archive.with_name(f"unfinished-{os.getpid()}.jsa")
+    # In a place of its own until it is whole: a session may begin meanwhile. One name for all: what
+    # a killed process leaves, the next one writes over.
+    unfinished = archive.with_name("unfinished.jsa")
     given = os.environ.get("SPARK_SUBMIT_OPTS", "")
     os.environ["SPARK_SUBMIT_OPTS"] = f"{given} -XX:ArchiveClassesAtExit={unfinished} {SILENT}"
     try:

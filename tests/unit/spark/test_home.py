@@ -29,7 +29,7 @@ def java_of(folder: Path, *, major: int = 17) -> Java:
     return Java(home=folder, major=major, origin="JAVA_HOME")
 
 
-def test_a_home_has_the_jars_of_the_installed_pyspark_and_no_zip_file() -> None:
+def test_a_home_has_the_jars_of_the_installed_pyspark_and_no_zip_file(cache: Path) -> None:
     """The second session finds the same, and another Java has one of its own."""
     home = home_of(JAVA, version="4.3.0")
     installed = installed_pyspark()
@@ -38,8 +38,18 @@ def test_a_home_has_the_jars_of_the_installed_pyspark_and_no_zip_file() -> None:
     assert (home / "jars").resolve() == installed / "jars"
     assert not (home / "python").exists()
     assert home_of(JAVA, version="4.3.0") == home
+    assert [*cache.iterdir()] == [home]
     other = Java(home=Path("/opt/other"), major=21, origin="PATH")
     assert home_of(other, version="4.3.0") != home
+
+
+def test_there_is_no_home_where_the_cache_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A temporary one would be made by each session, and found by none."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert home_of(JAVA, version="4.3.0") is None
 
 
 def test_the_home_of_an_environment_that_is_gone_is_removed(cache: Path) -> None:
