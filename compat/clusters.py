@@ -81,11 +81,19 @@ def check_clients(
         consuming.check_at(report, cluster)
         lives.check_at(report, servers)
         transaction_loops.check_at(report, tools.others, servers, broker="a cluster")
+        report.check("transactional ids are fenced", [*_unfenced(servers)])
         with spark_drivers() as (drivers, folder):
             report.check(
                 "a stream of Spark copies exactly once though a broker is killed",
                 [*_stream(cluster, drivers, folder)],
             )
+
+
+def _unfenced(servers: str) -> Iterator[str]:
+    """Transactional ids whose coordinator refuses to fence them, for so long as a call lasts."""
+    with Admin(bootstrap_servers=servers) as admin:
+        outcomes = admin.fence_producers([f"fenced-{number}" for number in range(20)])
+        yield from (f"{name}: {error}" for name, error in outcomes.errors.items())
 
 
 def _stream(cluster: Cluster, drivers: Drivers, folder: Path) -> Iterator[str]:

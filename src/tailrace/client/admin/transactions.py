@@ -64,8 +64,14 @@ from tailrace.values import dataclass
 TRANSACTION_TIMEOUT_MAX_MS = 15 * 60 * 1000
 """Longest time that a broker lets a transaction last by default (transaction.max.timeout.ms)."""
 
-FENCING_TIMEOUT_MS = 1
-"""The transaction timeout that fencing declares, as Kafka's client does: no transaction follows."""
+FENCING_TIMEOUT_MS = 30_001
+"""The transaction timeout that fencing declares.
+
+No transaction follows, but the coordinator of Apache Kafka gives its followers only so long to copy
+what it writes, and otherwise answers COORDINATOR_NOT_AVAILABLE (KAFKA-16047). So it is the default
+of `request.timeout.ms`, as in Kafka's client, and one more, by which the sink of Spark tells who
+was fenced from who may still write.
+"""
 
 
 class NoSuchTransactionError(FatalError, LookupError):

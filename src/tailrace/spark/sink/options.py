@@ -300,7 +300,16 @@ def _producer_settings(
         return settings, [fault]
     try:
         # The id is that of each task; it is given for what must hold together with one.
-        parse_producer_config(settings | ({"transactional.id": CLIENT_ID} if is_once else {}))
+        config = parse_producer_config(
+            settings | ({"transactional.id": CLIENT_ID} if is_once else {})
+        )
     except ConfigError as error:
         return settings, [f"kafka.{fault}" for fault in error.faults]
+    if is_once:
+        # A driver that writes at least once loads no client.
+        from tailrace.client.admin.transactions import FENCING_TIMEOUT_MS
+
+        # A producer with it would be taken for one that was fenced.
+        if config.transaction_timeout_ms == FENCING_TIMEOUT_MS:
+            return settings, [f"kafka.{_TRANSACTION_TIMEOUT} must not be {FENCING_TIMEOUT_MS}"]
     return settings, []

@@ -381,6 +381,15 @@ def test_a_producer_is_fenced_after_retriable_errors_and_not_after_a_refusal() -
     assert len(at.asked) == 1
 
 
+def test_fencing_leaves_followers_the_time_to_copy() -> None:
+    """Kafka's coordinator waits for its followers as long as the transaction timeout, no longer."""
+    answer = init_producer_id.InitProducerIdResponse(producer_id=9, producer_epoch=3)
+    _, at = on_stage(ask("fence_producers", ["x"]), (ApiKey.INIT_PRODUCER_ID, answer))
+    [(_, request)] = at.asked
+    assert isinstance(request, init_producer_id.InitProducerIdRequest)
+    assert request.transaction_timeout_ms >= 30_000
+
+
 def test_transactions_end_by_the_version_that_they_began_with() -> None:
     """Retriable errors are waited for; one that is not open any more is an error of its own."""
     old, new, gone = (

@@ -209,6 +209,11 @@ def test_settings_of_the_producer_are_checked_by_the_producer() -> None:
     assert faults("value STRING", {"kafka.bootstrap.servers": "nowhere", "topic": "t"}) == [
         "kafka.bootstrap.servers: 'nowhere' is not HOST:PORT"
     ]
+    # The timeout by which the sink knows who was fenced.
+    is_mark = {"topic": "t", "kafka.transaction.timeout.ms": "30001", "delivery": "exactly-once"}
+    assert faults("value STRING", BOOTSTRAP | is_mark) == [
+        "kafka.transaction.timeout.ms must not be 30001"
+    ]
 
 
 def test_overwrite_is_refused_together_with_the_other_faults() -> None:
