@@ -182,7 +182,7 @@ class Sender:
         if deadline is not None:
             times.append(deadline)
         if self._transactions is not None:
-            deadline = self._transactions.flow.queue.next_deadline(now)
+            deadline = self._transactions.flow.queue.next_deadline()
             if deadline is not None:
                 times.append(deadline)
         return min(times)

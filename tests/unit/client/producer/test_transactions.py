@@ -275,6 +275,20 @@ def test_a_first_partition_that_comes_too_early_is_asked_again_soon() -> None:
     assert (life.next_deadline() or 0.0) - life.now > 0.05
 
 
+def test_a_pause_that_ends_between_two_looks_at_the_clock_is_not_forgotten() -> None:
+    """A driver asks what is due, and some milliseconds later until when it may sleep."""
+    life = Life().initialized().begun()
+    life.manager.note_append(T0)
+    life.serve(PARTITIONS, ErrorCode.CONCURRENT_TRANSACTIONS)
+    life.now += 0.001
+    assert life.manager.flow.next_request(life.now, has_incomplete=False) is None
+    life.now += 0.1
+    deadline = life.next_deadline()
+    assert deadline is not None
+    assert deadline < life.now
+    life.serve(PARTITIONS)
+
+
 def test_other_errors_of_a_first_partition_pause_as_ever() -> None:
     """Only CONCURRENT_TRANSACTIONS has the short pause."""
     life = Life().initialized().begun()

@@ -130,7 +130,7 @@ class Life:
 
     def next_deadline(self) -> float | None:
         """When the next request is due, if it pauses."""
-        return self.manager.flow.queue.next_deadline(self.now)
+        return self.manager.flow.queue.next_deadline()
 
     def reply(self, request: TransactionRequest, code: int = ErrorCode.NONE) -> None:
         """Answer a request, after its body has gone through the wire."""

@@ -404,6 +404,8 @@ class RequestQueue:
         self._coordinators: dict[tuple[CoordinatorKeyType, str], Node] = {}
         self.in_flight: TransactionRequest | None = None
         """The request that `take` returned and that is not answered yet."""
+        self._taken_at = 0.0
+        """When `take` was called last."""
 
     def add(self, request: TransactionRequest) -> None:
         self._waiting.append(request)
@@ -419,6 +421,7 @@ class RequestQueue:
 
     def take(self, now: float) -> TransactionRequest | None:
         """Return the next request, or the look-up of its coordinator; None while it pauses."""
+        self._taken_at = now
         request = self.first()
         if request is None:
             return None
@@ -470,12 +473,13 @@ class RequestQueue:
         for request in dropped:
             request.pending.finish(error)
 
-    def next_deadline(self, now: float) -> float | None:
-        """Return the end of the next request's pause, or None if it has none."""
+    def next_deadline(self) -> float | None:
+        """Return the end of the next request's pause; None if `take` would bring nothing then."""
         request = self.first()
-        if self.in_flight is not None or request is None or request.ready_at <= now:
+        if self.in_flight is not None or request is None:
             return None
-        return request.ready_at
+        # Compared with the present time, a pause that has ended since `take` would end unnoticed.
+        return None if request.ready_at <= self._taken_at else request.ready_at
 
     def _located(
         self, key: tuple[CoordinatorKeyType, str], answer: FindCoordinatorResponse
