@@ -613,6 +613,17 @@ def test_pages_are_read_beside(page: str) -> None:
     assert (scraper.found, scraper.failures) == ({}, {})
 
 
+def test_a_page_that_took_long_is_read_again_where_all_are_due(page: str) -> None:
+    """Without that it is read less often: a tenth of the time is for reading."""
+    times = iter(range(0, 10_000, 100))
+    scraper = Scraper(lambda: float(next(times)))
+    for all_due, has_rate in ((False, False), (False, False), (True, True)):
+        scraper.begin({1: page}, all_due=all_due)
+        for each in scraper._threads.values():
+            each.join()
+        assert (scraper.found[1].before is not None) is has_rate
+
+
 def test_json_has_no_infinity() -> None:
     """A group that never catches up has null for the time."""
     from tailrace.cli.top import _fields

@@ -159,8 +159,8 @@ class Scraper:
         with self._lock:
             return dict(self._failures)
 
-    def begin(self, urls: Mapping[int, str]) -> None:
-        """Begin to read the pages that are due; returns at once."""
+    def begin(self, urls: Mapping[int, str], *, all_due: bool = False) -> None:
+        """Begin to read the pages that are due, or with `all_due` each; returns at once."""
         now = self._clock()
         with self._lock:
             for known in (self._found, self._failures, self._due):
@@ -170,7 +170,7 @@ class Scraper:
             due = [
                 number
                 for number in urls
-                if number not in running and self._due.get(number, now) <= now
+                if number not in running and (all_due or self._due.get(number, now) <= now)
             ]
             for number in due[: THREADS_MAX - len(running)]:
                 running[number] = threading.Thread(

@@ -164,7 +164,9 @@ class Watch:
         for each in brokers.values():
             if each.is_fenced:
                 taken.silent[each.id] = "it is fenced, that is registered and not in service"
-        self._scraper.begin(self._targets(asked))
+        # Who waits for pages takes two snapshots, and the rates need a page of each, however long
+        # it takes: some exporters need seconds for their first one.
+        self._scraper.begin(self._targets(asked), all_due=metrics_s > 0)
         led: dict[int, dict[TopicPartition, int]] = {}
         for topic in taken.topics.values():
             for part in topic.partitions:
