@@ -10,6 +10,7 @@ from struct import Struct
 
 from compat.clients import ReadBack
 from tailrace.model import ProducerId
+from tailrace.records.batch import read_batches
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_epoch_checkpoint
@@ -49,6 +50,30 @@ def partition_folders(logs: Path, topics: Collection[str]) -> list[str]:
     """Names of the partition folders of these topics in a log directory."""
     found = (names.parse_partition_directory_name(each.name) for each in logs.iterdir())
     return sorted(str(each) for each in found if each is not None and each.topic in topics)
+
+
+def flip_byte(path: Path) -> None:
+    """Change the byte in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x55
+    path.write_bytes(data)
+
+
+def flip_batch(path: Path) -> None:
+    """Change the last byte of the batch in the middle of a segment.
+
+    Its CRC covers that byte. It does not cover the base offset before it, and Kafka does not start
+    if a changed one is too far from that of the segment ("Split operation is only permitted for
+    segments with overflow").
+    """
+    data = bytearray(path.read_bytes())
+    end = 0
+    for _, batch in read_batches(memoryview(bytes(data))):
+        end += batch.size
+        if end > len(data) // 2:
+            break
+    data[end - 1] ^= 0x55
+    path.write_bytes(data)
 
 
 def differences(

@@ -25,7 +25,7 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from compat import clients, ours
-from compat.bytewise import copy_directory, read_differences
+from compat.bytewise import copy_directory, flip_byte, read_differences
 from compat.clients import ReadBack
 from compat.kafka import Kafka
 from compat.kafka_to_us import wait_until_cleaned
@@ -383,12 +383,6 @@ def _cut(path: Path) -> None:
     path.write_bytes(data[: len(data) // 2])
 
 
-def _flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x55
-    path.write_bytes(data)
-
-
 def _miscount(path: Path) -> None:
     version, count, rest = path.read_text().split("\n", 2)
     path.write_text(f"{version}\n{int(count) + 1}\n{rest}")
@@ -435,7 +429,7 @@ _KINDS: Mapping[str, Mapping[str, Damage]] = {
     **dict.fromkeys(_OF_DIRECTORIES, _ENTRIES),
     ALL_CHECKPOINTS: {"missing": _missing, "empty": _put(b"")},
     names.LEADER_EPOCHS: _ENTRIES,
-    SNAPSHOT: {**_BYTES, "flipped": _flip},
+    SNAPSHOT: {**_BYTES, "flipped": flip_byte},
     names.PARTITION_METADATA: {**_BYTES, "of another topic": _other_id},
 }
 _DAMAGES: Sequence[Name] = [(file, kind) for file, kinds in _KINDS.items() for kind in kinds]

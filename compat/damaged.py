@@ -23,6 +23,8 @@ from compat.bytewise import (
     copy_directory,
     differences,
     epoch_differences,
+    flip_batch,
+    flip_byte,
     folder_differences,
     read_differences,
     snapshot_differences,
@@ -36,14 +38,7 @@ from tailrace.storage import names
 from tailrace.storage.checkpoints import read_epoch_checkpoint
 
 _LAST_OFFSET_AT = 18
-"""In an entry of a transaction index: behind version, producer id and first offset."""
-
-SOURCE = "transactions"
-GARBAGE = b"\xff" * 111
-"""An index of a length that no index can have."""
-
-_LAST_OFFSET_AT = 18
-"""In an entry of a transaction index: behind version, producer id and first offset."""
+"""In an entry of a transaction index: after version, producer id and first offset."""
 
 SOURCE = "transactions"
 GARBAGE = b"\xff" * 111
@@ -172,12 +167,6 @@ def _middle(folder: Path, suffix: str) -> Path:
     return found[len(found) // 2]
 
 
-def _flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x55
-    path.write_bytes(data)
-
-
 def _negate_last(path: Path) -> None:
     """Have the first entry of a transaction index end below 0.
 
@@ -218,8 +207,8 @@ def _on(
 
 _TAILS: Mapping[str, Callable[[Path], None]] = {
     "its end cut": _cut_active,
-    "its active segment flipped": _on(_newest, names.LOG_SUFFIX, _flip),
-    "a middle segment flipped": _on(_middle, names.LOG_SUFFIX, _flip),
+    "its active segment flipped": _on(_newest, names.LOG_SUFFIX, flip_batch),
+    "a middle segment flipped": _on(_middle, names.LOG_SUFFIX, flip_batch),
     "zeros behind its end": _pad_active,
 }
 WHOLE = "no damage"
@@ -229,7 +218,7 @@ _FILES: Mapping[str, Callable[[Path], None]] = {
     "an abort that ends before it": _on(_middle, names.TRANSACTION_INDEX_SUFFIX, _negate_last),
     "an empty transaction index": _on(_middle, names.TRANSACTION_INDEX_SUFFIX, _put(b"")),
     "its newest snapshot missing": _on(_newest, names.SNAPSHOT_SUFFIX, Path.unlink),
-    "its newest snapshot flipped": _on(_newest, names.SNAPSHOT_SUFFIX, _flip),
+    "its newest snapshot flipped": _on(_newest, names.SNAPSHOT_SUFFIX, flip_byte),
     "garbage as its newest snapshot": _on(_newest, names.SNAPSHOT_SUFFIX, _put(GARBAGE)),
     "a middle snapshot missing": _on(_middle, names.SNAPSHOT_SUFFIX, Path.unlink),
     "an offset index missing": _on(_middle, names.OFFSET_INDEX_SUFFIX, Path.unlink),

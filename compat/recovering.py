@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from compat import clients, ours
-from compat.bytewise import copy_directory, differences, snapshot_differences
+from compat.bytewise import copy_directory, differences, flip_batch, snapshot_differences
 from compat.kafka import Kafka
 from compat.report import Report
 from compat.topics import TOPICS
@@ -59,18 +59,12 @@ def _cut(folder: Path) -> None:
     active.write_bytes(active.read_bytes()[:-7])
 
 
-def _flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x55
-    path.write_bytes(data)
-
-
 def _flip_active(folder: Path) -> None:
-    _flip(_segments(folder)[-1])
+    flip_batch(_segments(folder)[-1])
 
 
 def _flip_first(folder: Path) -> None:
-    _flip(_segments(folder)[0])
+    flip_batch(_segments(folder)[0])
 
 
 def _pad(folder: Path) -> None:
