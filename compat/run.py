@@ -29,6 +29,7 @@ from compat import (
     answers,
     both_roles,
     broker_settings,
+    changing_listeners,
     checkpoints,
     cleaning,
     cleaning_again,
@@ -272,6 +273,13 @@ def check_cluster_clients(report: Report, tools: Tools, directory: Path) -> None
         clusters.check_clients(report, tools, place, kafkas=kafkas)
 
 
+def check_changing_listeners(report: Report, tools: Tools, directory: Path) -> None:
+    """Check changes of the listeners of brokers that run."""
+    report.section("Listeners that come and go while a broker runs, on both brokers")
+    kafka = Kafka(tools.java, tools.jars, directory / "changing-listeners")
+    changing_listeners.check(report, kafka)
+
+
 def check_cluster_commands(report: Report, tools: Tools, directory: Path) -> None:
     """Check Kafka's tools on clusters."""
     report.section("Kafka's command-line tools, on three brokers of either kind")
@@ -326,6 +334,7 @@ PARTS: Mapping[str, Callable[[Report, Tools, Path], None]] = {
     "controller-records": check_controller_records,
     "migration": check_migration,
     "secured-clients": check_secured_clients,
+    "changing-listeners": check_changing_listeners,
 }
 """All checks; a part needs nothing of another.
 

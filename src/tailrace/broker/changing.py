@@ -3,8 +3,10 @@
     settings of the start  <  changes for all brokers  <  changes for this one
 
 Listeners come and go while a broker runs, with settings of their own; one that is open keeps them,
-but for its limits and its certificates. As in Kafka 4.3 (`DynamicListenerConfig`)
-`advertised.listeners` does not change, so one that is advertised cannot be removed.
+but for its limits and its certificates. Kafka takes a change of the others without an effect; here
+it is refused, or `ssl.client.auth=required` would protect nothing. As in Kafka 4.3
+(`DynamicListenerConfig`) `advertised.listeners` does not change, so one that is advertised cannot
+be removed.
 
 Not here: where the changes are kept (the metadata log), and how they are asked for
 (`handlers.broker_configs`).
