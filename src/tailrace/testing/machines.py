@@ -282,6 +282,11 @@ class Machine(Generic[N]):
                 self.running = await self._start_node(self._config, runtime)
             except (TailraceError, OSError) as error:
                 self._note(f"{self._name} does not start: {error}")
+            if self.running is not None and self._is_killed:
+                # In a task beside the start, which did not notice.
+                self.running.kill()
+                self.running = None
+                self._lose(loses_power=self._crash_loses_power)
         except ProcessKilledError as error:
             self._note(f"{self._name} is killed in its start: {error}")
             self._lose(loses_power=self._crash_loses_power)
@@ -303,7 +308,9 @@ class Machine(Generic[N]):
             self.running.kill()
             self._lose(loses_power=self._crash_loses_power)
         finally:
-            self.running = self._changing = None
+            # A process that is killed in a task beside its stop may have another one by now.
+            if self._changing is asyncio.current_task():
+                self.running = self._changing = None
 
     def give_up(self) -> None:
         """End a start or a stop that has not come to its end."""
@@ -344,9 +351,20 @@ class Machine(Generic[N]):
         files.stop_partial_bytes = self._chance.choice([0, 1, 30, 1000])
         self._crash_loses_power = loses_power
 
+    @property
+    def _is_killed(self) -> bool:
+        """Whether the change of the disk that kills the process has come."""
+        files = self.files
+        return files.stop_at is not None and len(files.operations) > files.stop_at
+
     def _crash(self, files: MemoryFiles) -> None:
-        if self.files is files:
-            self.kill(loses_power=self._crash_loses_power)
+        if self.files is not files:
+            return
+        if self.running is not None and self._changing is not None:
+            # It stops, and would go on with that when the disk kills nobody any more.
+            self._changing.cancel()
+            self._changing = None
+        self.kill(loses_power=self._crash_loses_power)
 
     def crash_no_more(self) -> None:
         """Let no change of the disk kill the process any more."""
