@@ -1,10 +1,13 @@
 """`MetadataLog`: what it keeps, what damage costs, and what it refuses."""
 
 import json
+import random
+from contextlib import suppress
+from itertools import product
 
 import pytest
 
-from tailrace.cluster.metadata.batches import RecordToWrite
+from tailrace.cluster.metadata.batches import BatchPlace, RecordToWrite, data_batch
 from tailrace.cluster.metadata.delta import MetadataFaultError
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.log import MetadataLog
@@ -22,7 +25,8 @@ from tailrace.protocol.metadata_records import (
 from tailrace.records.batch import read_batches, stamp
 from tailrace.records.builder import BatchBuilder
 from tailrace.storage.checkpoints import read_epoch_checkpoint, write_whole
-from tailrace.testing import DiskFault
+from tailrace.testing import DiskFault, MemoryFiles
+from tailrace.testing.files import ProcessKilledError
 from tests.unit.cluster.metadata_logs import (
     DIRECTORY,
     FOLDER,
@@ -337,6 +341,33 @@ def test_nothing_is_written_behind_a_batch_that_was_refused_and_is_there() -> No
         log.append([setting(refused + 1)])
     assert value_in(log.image) == refused - 1
     assert value_in(Node(node.files.crash(keep_unsynced=True)).open().image) == refused
+
+
+def saving(changes: int) -> MemoryFiles:
+    """A disk that lost its power at this change, in saves of four batches each."""
+    node = Node(segment_bytes=500)
+    log = node.open()
+    log.append([LEVEL])
+    node.files.stop_at = len(node.files.operations) + changes
+    with suppress(ProcessKilledError):
+        for _ in range(3):
+            places = [BatchPlace(log.end_offset + number, log.epoch, 0) for number in range(4)]
+            log.save([data_batch([setting(each.offset)], each) for each in places], log.image)
+    return node.files
+
+
+def test_no_loss_of_power_in_a_save_looks_like_lost_records() -> None:
+    """Whatever part of a save is on the device, the log begins again with those before it."""
+    segment_counts = set()
+    for changes, seed in product(range(20), range(10)):
+        files = saving(changes)
+        segment_counts.add(sum(each.endswith(".log") for each in files.list(FOLDER)))
+        after = Node(files.crash(chance=random.Random(seed)))
+        log = after.open()
+        assert not log.has_lost_records, f"change {changes}, {seed}: {after.told}"
+        # The change of leader of either start, and the level.
+        assert (log.end_offset - 3) % 4 == 0, "a part of a save"
+    assert segment_counts == {1, 2}
 
 
 def test_a_killed_node_leaves_the_epochs_of_all_batches() -> None:

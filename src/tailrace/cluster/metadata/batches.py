@@ -3,12 +3,14 @@
     control   the records of a leader or of a snapshot's ends; no producer, no codec
     data      metadata records; keys are null
 
-Both are stamped with offset and quorum epoch. All records of a batch have one timestamp.
+Both are stamped with offset and quorum epoch. All records of a batch have one timestamp. What is
+written by one flush is joined to one batch (`joined_batches`).
 
 Invariant: a batch that was read has passed its checksum and every rule of its records.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from tailrace.protocol.fields import Message, Record
@@ -19,7 +21,7 @@ from tailrace.protocol.metadata_log import (
     encode_control,
     encode_data,
 )
-from tailrace.records.batch import Batch, stamp
+from tailrace.records.batch import Batch, read_batches, stamp
 from tailrace.records.builder import BatchBuilder, build_batch, records_of
 from tailrace.records.control import ControlType
 
@@ -55,6 +57,26 @@ def data_batch(records: Iterable[tuple[Record, int]], place: BatchPlace) -> byte
     # Without a codec, as Kafka's controller writes them.
     encoded = [(None, encode_data(record, version)) for record, version in records]
     return _stamped(build_batch(encoded, timestamp=place.timestamp), place)
+
+
+def joined_batches(batches: Sequence[bytes]) -> Iterator[bytes]:
+    """Batches that follow each other, those of data with one epoch joined to one.
+
+    A batch has one checksum, so that a crash leaves all of it or nothing.
+    """
+    read = [batch for each in batches for _, batch in read_batches(memoryview(each))]
+    for (is_control, epoch), found in groupby(
+        read, key=lambda each: (each.is_control, each.leader_epoch)
+    ):
+        group = list(found)
+        if is_control or len(group) == 1:
+            yield from (bytes(each.view) for each in group)
+            continue
+        # With their bytes as they are: encoding them again would take as long as the decision did.
+        records = [(each.key, each.value) for batch in group for each in records_of(batch)]
+        timestamp = group[-1].max_timestamp
+        place = BatchPlace(group[0].base_offset, epoch, timestamp)
+        yield _stamped(build_batch(records, timestamp=timestamp), place)
 
 
 def decoded_records(batch: Batch) -> Iterator[tuple[int, VersionedRecord]]:

@@ -17,7 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Final
 
-from tailrace.cluster.metadata.batches import BatchPlace, RecordToWrite, control_batch, data_batch
+from tailrace.cluster.metadata.batches import (
+    BatchPlace,
+    RecordToWrite,
+    control_batch,
+    data_batch,
+    joined_batches,
+)
 from tailrace.cluster.metadata.features import check_levels
 from tailrace.cluster.metadata.folder import Memory, MetadataFolder, MetadataLogConfig
 from tailrace.cluster.metadata.image import MetadataImage
@@ -150,14 +156,17 @@ class MetadataLog:
         return control_batch([self._leader_change()], place)
 
     def save(self, batches: Sequence[bytes], image: MetadataImage) -> None:
-        """Write batches that follow the log's end, by one flush; `image` is the state after them.
+        """Write batches that follow the log's end; `image` is the state after them.
 
-        The caller has replayed their records, so they are not replayed here. The epoch is that of
-        the last one from then on.
+        Those of data become one, with one flush: a device that loses its power may keep later bytes
+        and lose earlier ones, and of several batches the next start would take that for a loss of
+        what was acknowledged. The caller has replayed the records, so they are not replayed here.
+        The epoch is that of the last one from then on.
 
         Raises:
-            OSError: the device refuses. After a crash the first of the batches are there, each
-                whole or not at all. The log takes no further one until the next start.
+            OSError: the device refuses. After a crash all is there, or nothing; where there are
+                batches of control among them, the first of them. The log takes no further one until
+                the next start.
         """
         self._check_follows()
         [(_, last)] = read_batches(memoryview(batches[-1]))
@@ -165,10 +174,12 @@ class MetadataLog:
         if is_later:
             self._note_epoch(last.leader_epoch)
         now_ms = self._folder.clock.now_ms()
-        for each in batches:
+        written = 0
+        # Mostly one, for a flush is what a device takes longest for (group commit).
+        for each in joined_batches(batches):
             self._log.append_as_follower(memoryview(each), now_ms=now_ms)
-        # One flush for all of them, which is what a device takes longest for (group commit).
-        self._log.commit()
+            self._log.commit()
+            written += len(each)
         if is_later:
             self._log.epochs.save()
             self._epoch = last.leader_epoch
@@ -177,7 +188,7 @@ class MetadataLog:
         ahead.epoch, ahead.timestamp = self._epoch, now_ms
         self._replay = ahead
         self._log.advance_high_watermark(self._log.end_offset)
-        self._upkeep.note_applied(sum(map(len, batches)))
+        self._upkeep.note_applied(written)
 
     def served(self) -> "ServedMetadataLog":
         """The log as its observers read it; from any thread."""
