@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Most bytes of one flush, so that the first of many decisions does not wait for all of them."""
+GROUP_BYTES_MAX: Final = 64 * 1024
+"""Most bytes of one flush, so that the first of many decisions does not wait for all of them. They
+become one batch, which a broker applies in one step: 500 partitions, some milliseconds."""
 
 
 class NotWrittenError(RetriableError):
