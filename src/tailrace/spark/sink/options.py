@@ -311,5 +311,9 @@ def _producer_settings(
 
         # A producer with it would be taken for one that was fenced.
         if config.transaction_timeout_ms == FENCING_TIMEOUT_MS:
-            return settings, [f"kafka.{_TRANSACTION_TIMEOUT} must not be {FENCING_TIMEOUT_MS}"]
+            fault = (
+                f"kafka.{_TRANSACTION_TIMEOUT} must not be {FENCING_TIMEOUT_MS}, by which the sink "
+                "knows producers that were fenced; give another"
+            )
+            return settings, [fault]
     return settings, []

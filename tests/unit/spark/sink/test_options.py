@@ -211,9 +211,11 @@ def test_settings_of_the_producer_are_checked_by_the_producer() -> None:
     ]
     # The timeout by which the sink knows who was fenced.
     is_mark = {"topic": "t", "kafka.transaction.timeout.ms": "30001", "delivery": "exactly-once"}
-    assert faults("value STRING", BOOTSTRAP | is_mark) == [
-        "kafka.transaction.timeout.ms must not be 30001"
-    ]
+    due = (
+        "kafka.transaction.timeout.ms must not be 30001, by which the sink knows producers that "
+        "were fenced; give another"
+    )
+    assert faults("value STRING", BOOTSTRAP | is_mark) == [due]
 
 
 def test_overwrite_is_refused_together_with_the_other_faults() -> None:
