@@ -366,6 +366,8 @@ def main() -> None:
         help=f"when everything has passed, write {PAGE}, or the sections of PART in it",
     )
     chosen = parser.parse_args()
+    if chosen.keep is not None and chosen.keep.exists():
+        parser.error(f"--keep: {chosen.keep} is there already; name a new folder")
     started = time.monotonic()
     logging.disable(logging.CRITICAL)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -193,6 +193,11 @@ class UnsupportedCodecError(FatalError, ValueError):
     """A compression codec that this format or this machine does not know."""
 
 
+def counted(count: int, noun: str) -> str:
+    """`noun` in the number of `count`, with an s for the plural: "1 record", "2 records"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def kind_of(value: object) -> str:
     """The type of what a caller gave, with its article: "an int"."""
     name = type(value).__qualname__

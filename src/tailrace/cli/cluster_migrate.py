@@ -29,7 +29,7 @@ from tailrace.client.migration.moving import (
 )
 from tailrace.client.migration.plan import Move, Order, Plan, named, plan_migration, sized
 from tailrace.client.migration.survey import Survey, survey_cluster
-from tailrace.errors import TailraceError
+from tailrace.errors import TailraceError, counted
 
 FORMAT: Final = "tailrace.migration/1"
 
@@ -169,14 +169,14 @@ class _Show:
                 verb = "continuing with" if event.is_continued else "moving"
                 click.echo(f"{verb} {_counted(event.moves)}: {names}")
             case BatchMoved():
-                count = _partitions(len(event.moves))
+                count = counted(len(event.moves), "partition")
                 click.echo(f"moved {count} in {_duration(event.seconds)}, in sync and led")
             case Waiting():
                 say(f"waiting: {event.reason}")
             case Stopping():
                 say(
-                    f"stopping when {_partitions(event.partitions)} have moved; Ctrl-C again "
-                    "leaves them to the controllers"
+                    f"stopping when {counted(event.partitions, 'partition')} have moved; "
+                    "Ctrl-C again leaves them to the controllers"
                 )
             case Emptied():
                 click.echo(
@@ -196,7 +196,7 @@ def _plan_lines(survey: Survey, order: Order, plan: Plan) -> Iterator[str]:
     else:
         yield f"{_counted(plan.all)}, from {_ids(order.source)} to {_ids(order.target)}"
         if plan.current:
-            yield f"{_partitions(len(plan.current))} of these are on their way already"
+            yield f"{counted(len(plan.current), 'partition')} of these are on their way already"
         yield from (f"  {line}" for line in aligned([*_topic_rows(plan.all)], right=(1, 2, 3)))
         rows = [*_broker_rows(survey, order, plan.all)]
         yield from (f"  {line}" for line in aligned(rows, right=(0, 2, 3, 4, 5)))
@@ -295,18 +295,14 @@ def _event_fields(event: Event) -> tuple[str, Mapping[str, object]]:
 def _progress(event: Progress) -> str:
     left = "" if event.left_s is None else f", {_duration(event.left_s)} left"
     return (
-        f"{event.partitions} of {_partitions(event.partitions_total)}, {sized(event.bytes)} of "
-        f"{sized(event.bytes_total)}, {sized(event.rate)}/s{left}"
+        f"{event.partitions} of {counted(event.partitions_total, 'partition')}, "
+        f"{sized(event.bytes)} of {sized(event.bytes_total)}, {sized(event.rate)}/s{left}"
     )
 
 
 def _counted(moves: Collection[Move]) -> str:
     size = sum(each.copied_bytes for each in moves)
-    return f"{_partitions(len(moves))}, {sized(size)} to copy"
-
-
-def _partitions(count: int) -> str:
-    return "1 partition" if count == 1 else f"{count} partitions"
+    return f"{counted(len(moves), 'partition')}, {sized(size)} to copy"
 
 
 def _ids(numbers: Sequence[int]) -> str:

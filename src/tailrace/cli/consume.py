@@ -25,7 +25,7 @@ from tailrace.client.admin.offsets import CommittedOffset
 from tailrace.client.reader import ClusterReader
 from tailrace.client.tailer import Tailer
 from tailrace.client.topics import find_partitions
-from tailrace.errors import FatalError
+from tailrace.errors import FatalError, counted
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.show import ShownRecord, to_json
 from tailrace.records.builder import Record
@@ -213,9 +213,9 @@ def _committed(cluster: ClusterReader, group: str) -> dict[TopicPartition, Commi
         # The first commit creates the group.
         return {}
     if count:
-        members = "1 member" if count == 1 else f"{count} members"
         raise FatalError(
-            f"--group: {group} has {members}, and with --partitions this command does not join the "
-            "group; stop its consumers, or leave out --partitions to join it"
+            f"--group: {group} has {counted(count, 'member')}, and with --partitions this "
+            "command does not join the group; stop its consumers, or leave out --partitions to "
+            "join it"
         )
     return cluster.do(list_group_offsets, group).results()

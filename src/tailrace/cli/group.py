@@ -49,7 +49,7 @@ from tailrace.client.admin.offsets import (
 from tailrace.client.errors import RemoteFatalError
 from tailrace.client.reader import ClusterReader
 from tailrace.client.topics import find_partitions, led_partitions
-from tailrace.errors import FatalError
+from tailrace.errors import FatalError, counted
 from tailrace.model import TopicPartition
 from tailrace.offline.show import printable
 from tailrace.protocol.errors import ErrorCode
@@ -362,8 +362,7 @@ def _check_empty(group: GroupDescription, *, change: str) -> None:
     """
     # Kafka refuses it with UNKNOWN_MEMBER_ID or NON_EMPTY_GROUP, which tells nobody what to do.
     if group.state != EMPTY:
-        count = len(group.members)
-        members = "1 member" if count == 1 else f"{count} members"
+        members = counted(len(group.members), "member")
         raise FatalError(
             f"group {group.group} is {group.state} with {members}, and can only {change} while it "
             "is Empty: stop its consumers first"
@@ -470,11 +469,10 @@ def _description(
     logs: Mapping[TopicPartition, LogRange],
     owners: Mapping[TopicPartition, GroupMember],
 ) -> Iterator[str]:
-    count = len(found.members)
     assignor = f", assignor {printable(found.assignor)}" if found.assignor else ""
     yield (
         f"{printable(found.group)}: {found.type}, {found.state}, "
-        f"{'1 member' if count == 1 else f'{count} members'}{assignor}, coordinator "
+        f"{counted(len(found.members), 'member')}{assignor}, coordinator "
         f"{found.coordinator}"
     )
     rows = [("partition", "committed", "log end", "lag", "member", "client", "host")]

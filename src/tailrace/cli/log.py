@@ -29,7 +29,7 @@ from tailrace.cli.log_options import (
     progress,
 )
 from tailrace.config.settings import INT64_MAX
-from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.errors import CorruptionError, DirectoryError, counted
 from tailrace.kernels.showing import Form
 from tailrace.model import IsolationLevel
 from tailrace.offline.cat import Choice, choose_partitions, show_records
@@ -236,9 +236,8 @@ def verify(directory: str, *, lists_all: bool, as_json: bool) -> None:
     else:
         findings = ", ".join(f"{count} {name}" for name, count in named.items() if count) or "clean"
         more = f", and {others} more that may follow" if others else ""
-        count = len(found.partitions)
-        noun = "partition" if count == 1 else "partitions"
-        click.echo(f"{count} {noun}, {total} bytes of log: {findings}{more}")
+        partitions = counted(len(found.partitions), "partition")
+        click.echo(f"{partitions}, {counted(total, 'byte')} of log: {findings}{more}")
     # Damage weighs more than files that could not be read, so 1 comes before 2.
     if counts[Severity.ERROR] or counts[Severity.WARNING]:
         sys.exit(_EXIT_FINDINGS)
@@ -400,8 +399,9 @@ def _salvage(files: Files, plan: "RepairPlan", *, to: str) -> None:
     folders = {each.partition: each.folder for each in plan.partitions if each.drops}
     found = salvage_records(files, folders, to=to)
     click.echo(
-        f"salvage: wrote {found.records} records of {found.ranges} damaged ranges to {to}, without "
-        f"a valid checksum; {found.silent_ranges} ranges have no record that can be parsed",
+        f"salvage: wrote {counted(found.records, 'record')} of "
+        f"{counted(found.ranges, 'damaged range')} to {to}, without a valid checksum; "
+        f"{found.silent_ranges} of the ranges had no record that can be parsed",
         err=True,
     )
 
@@ -454,13 +454,14 @@ def _tell_plan(plan: "RepairPlan", *, as_json: bool, lists_all: bool, is_dry: bo
         return
     verb = _verb(is_dry)
     click.echo(
-        f"{len(drops)} ranges, {size} bytes {verb} removed; {len(paths)} files {verb} repaired"
+        f"{counted(len(drops), 'range')}, {counted(size, 'byte')} {verb} removed; "
+        f"{counted(len(paths), 'file')} {verb} repaired"
     )
     click.echo(
         f"records: {counts.rescued} {verb} rescued from after damage, {counts.set_aside} valid "
         f"ones moved to quarantine, {counts.lost} lost"
         + (
-            f", plus an unknown number in {counts.unknown_ranges} ranges"
+            f", plus an unknown number in {counted(counts.unknown_ranges, 'range')}"
             if counts.unknown_ranges
             else ""
         )
@@ -651,7 +652,7 @@ def _group_lines(found: GroupsFound) -> Iterator[str]:
     rows += [(printable(name), *"-" * (len(_GROUP_HEADINGS) - 1)) for name in sorted(silent)]
     yield from aligned(rows, right=_GROUP_NUMBERS)
     for what, count in sorted(found.unknown.items()):
-        yield f"not read: {count} {'record' if count == 1 else 'records'}: {what}"
+        yield f"not read: {counted(count, 'record')}: {what}"
 
 
 def _group_row(each: GroupOffset) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from tailrace.cli.arguments import split_directories
-from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.errors import CorruptionError, DirectoryError, counted
 from tailrace.offline.replica_sets import ComparedReplica, JudgedDifference, compare_replicas
 from tailrace.reading.directory import find_partitions
 from tailrace.runtime.files import DiskFiles
@@ -52,9 +52,8 @@ def compare(data: str, *, as_json: bool) -> None:
         summary = {"replicas": replicas, "wrong": wrong}
         click.echo(json.dumps({"format": FORMAT, "type": "summary", **summary}))
     elif replicas:
-        noun = "replica" if replicas == 1 else "replicas"
         click.echo(
-            f"{replicas} {noun} compared: "
+            f"{counted(replicas, 'replica')} compared: "
             + (f"{wrong} differ below the high watermark" if wrong else "equal where committed")
         )
     if not replicas:

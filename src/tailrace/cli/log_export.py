@@ -16,7 +16,7 @@ from tailrace.cli.log_options import (
     LeftOut,
     progress,
 )
-from tailrace.errors import FatalError
+from tailrace.errors import FatalError, counted
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.cat import Choice, choose_partitions
 from tailrace.offline.export import ExportDecoding, ExportFormat, export_records
@@ -91,7 +91,7 @@ def export(
                 progress=step,
             )
     for path, (count, _) in counts.items():
-        click.echo(f"{path}: {count} {'record' if count == 1 else 'records'}")
+        click.echo(f"{path}: {counted(count, 'record')}")
     # Last, since it ends the process if something is missing from the files.
     left_out.finish(undecoded=sum(each.undecoded for each in counts.values()))
 

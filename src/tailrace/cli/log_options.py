@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 import click
 
 from tailrace.cli.decoding import undecoded_sentence
+from tailrace.errors import counted
 from tailrace.offline.cat import parse_time
 from tailrace.reading.damage import lost_words
 from tailrace.reading.directory import DataDirectory, list_segments
@@ -109,13 +110,13 @@ class LeftOut:
     def finish(self, *, undecoded: int = 0) -> None:
         """The summary, and exit code 1, if anything was left out or could not be decoded."""
         if self._ranges:
-            ranges = "1 damaged range" if self._ranges == 1 else f"{self._ranges} damaged ranges"
             unknown = (
                 f"; {self._unknown} of them with an unknown number of records"
                 if self._unknown
                 else ""
             )
             lost = lost_words(self._records, self._offsets, self._bytes)
+            ranges = counted(self._ranges, "damaged range")
             click.echo(f"left out: {ranges}, {lost}{unknown}", err=True)
         if undecoded:
             click.echo(undecoded_sentence(undecoded), err=True)

@@ -13,7 +13,7 @@ import click
 
 from tailrace.cli.arguments import BOOTSTRAP, advising, assigned, log_directory, split_directories
 from tailrace.cli.flags import errors_in_flags
-from tailrace.errors import DirectoryError
+from tailrace.errors import DirectoryError, counted
 from tailrace.runtime.extras import check_extra
 
 if TYPE_CHECKING:
@@ -213,9 +213,8 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
         Path(page).write_text(audit_page(report, compared), encoding="utf-8")
     findings = ", ".join(f"{count} {each.value}" for each, count in report.counts.items() if count)
     replicas = f"; {replicas_told(compared)}" if compared else ""
-    count = len(report.partitions)
     click.echo(
-        f"{count} {'partition' if count == 1 else 'partitions'}, {report.size} bytes of log, "
+        f"{counted(len(report.partitions), 'partition')}, {report.size} bytes of log, "
         f"{report.seconds:.1f} s, {_whole_time()}: "
         f"{findings or ('no findings' if different else 'clean')}{replicas}"
     )
@@ -273,8 +272,9 @@ def compact(
             f"{each.bytes_after}, {each.records_before} records to {each.records_after}"
         )
     click.echo(
-        f"{len(summary.partitions)} partitions compacted, {summary.bytes_before} bytes to "
-        f"{summary.bytes_after}; {summary.seconds:.1f} s, {_whole_time()}"
+        f"{counted(len(summary.partitions), 'partition')} compacted, "
+        f"{summary.bytes_before} bytes to {summary.bytes_after}; "
+        f"{summary.seconds:.1f} s, {_whole_time()}"
     )
 
 
@@ -406,8 +406,9 @@ def replay(
     notes = f"; {summary.found} were there already" if summary.found else ""
     notes += f"; {summary.gone} offsets of the source were gone" if summary.gone else ""
     click.echo(
-        f"{summary.records} records in {summary.ranges} ranges, {summary.bytes} bytes; "
-        f"{summary.seconds:.1f} s, {summary.records_per_second} records/s, {_whole_time()}{notes}"
+        f"{counted(summary.records, 'record')} in {counted(summary.ranges, 'range')}, "
+        f"{summary.bytes} bytes; {summary.seconds:.1f} s, "
+        f"{summary.records_per_second} records/s, {_whole_time()}{notes}"
     )
 
 
@@ -482,7 +483,7 @@ def _verify(
         report = verify_archive(spark, options, target, table_options=table_options, progress=step)
     for finding in report.findings:
         click.echo(str(finding))
-    findings = f"{len(report.findings)} findings" if report.findings else "clean"
+    findings = counted(len(report.findings), "finding") if report.findings else "clean"
     compared = f", {report.compared} offsets compared with the log" if options else ""
     ahead = f", {report.ahead} not archived yet" if report.ahead else ""
     click.echo(

@@ -45,7 +45,7 @@ from tailrace.client.admin.topics import (
 from tailrace.client.reader import ClusterReader, PartitionDescription, TopicDescription
 from tailrace.client.topics import find_partitions, find_topic, led_partitions
 from tailrace.config.settings import INT32_MAX
-from tailrace.errors import RetriableError
+from tailrace.errors import RetriableError, counted
 from tailrace.model import TopicPartition
 from tailrace.protocol.config_resources import ResourceType
 from tailrace.protocol.errors import ErrorCode
@@ -478,5 +478,4 @@ def _lines(
 
 
 def _count(topic: TopicDescription) -> str:
-    count = len(topic.partitions)
-    return "1 partition" if count == 1 else f"{count} partitions"
+    return counted(len(topic.partitions), "partition")

@@ -19,6 +19,7 @@ from contextlib import closing
 from enum import Enum
 from typing import Final, NamedTuple
 
+from tailrace.errors import counted
 from tailrace.model import NO_LEADER_EPOCH, LeaderEpoch, Offset, Position
 from tailrace.reading.directory import unreadable
 from tailrace.reading.listing import SegmentFiles
@@ -89,13 +90,9 @@ def lost_words(records: int | None, offsets: int | None, size_bytes: int) -> str
         >>> lost_words(None, None, 645)
         'an unknown number of records, 645 bytes'
     """
-    words = "an unknown number of records" if records is None else _number(records, "record")
-    between = "" if offsets is None else f"{_number(offsets, 'offset')}, "
-    return f"{between}{words}, {_number(size_bytes, 'byte')}"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    words = "an unknown number of records" if records is None else counted(records, "record")
+    between = "" if offsets is None else f"{counted(offsets, 'offset')}, "
+    return f"{between}{words}, {counted(size_bytes, 'byte')}"
 
 
 _FIRST: Final = Offset(0)

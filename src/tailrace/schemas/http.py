@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, counted
 from tailrace.runtime.extras import check_extra
 from tailrace.schemas.config import RegistryAddress, RegistryConfig
 from tailrace.schemas.errors import RegistryRefusedError, RegistryUnavailableError
@@ -113,8 +113,8 @@ class RegistryHttp:
                 return answer
         attempts = config.retries_max + 1
         raise RegistryUnavailableError(
-            f"the schema registry did not answer in {attempts} "
-            f"{'attempt' if attempts == 1 else 'attempts'}: {'; '.join(failures)}; check "
+            f"the schema registry did not answer in "
+            f"{counted(attempts, 'attempt')}: {'; '.join(failures)}; check "
             "schema.registry.url"
         )
 

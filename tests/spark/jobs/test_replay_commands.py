@@ -39,7 +39,7 @@ def test_an_archive_is_replayed_and_queried_with_its_log(
         where = ("--to", broker.bootstrap_servers, "--offset-map", tmp_path / "map")
         result = run("replay", *what, *where)
         assert result.exit_code == 0, result.output
-        assert result.stdout.startswith("40 records in 1 ranges, ")
+        assert result.stdout.startswith("40 records in 1 range, ")
         assert run("replay", *what, *where).stdout.startswith("0 records in 0 ranges, ")
         assert [each.value for each in records(broker.bootstrap_servers, "copy")] == [
             b"value-%d" % number for number in range(40)

@@ -178,7 +178,7 @@ def test_salvage_writes_unproven_records_beside_the_log(data: Path, tmp_path: Pa
     assert found
     assert {(each["format"], each["unproven"]) for each in found} == {("tailrace.salvage/1", True)}
     assert found[0]["file"] == str(log)
-    assert f"salvage: wrote {len(found)} records of 1 damaged ranges" in result.stderr
+    assert f"salvage: wrote {len(found)} records of 1 damaged range " in result.stderr
     assert log.read_bytes() == before
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
-from tailrace.errors import FatalError
+from tailrace.errors import FatalError, counted
 from tailrace.model import TopicPartition
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity
 from tailrace.offline.replicas import Comparison, DifferenceKind, compare_logs
@@ -338,7 +338,7 @@ def replicas_told(compared: Sequence[ComparedPartition]) -> str:
         kinds.update(each.comparison.counts)
     listed = ", ".join(f"{kinds[kind]} {kind.value}" for kind in DifferenceKind if kinds[kind])
     rest = f" ({listed})" if listed else ""
-    return f"{len(compared)} replicas compared, {len(different)} different{rest}"
+    return f"{counted(len(compared), 'replica')} compared, {len(different)} different{rest}"
 
 
 def compare(spark: "SparkSession", directory: str, other_directory: str) -> list[ComparedPartition]:

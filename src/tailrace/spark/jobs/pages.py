@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
+from tailrace.errors import counted
 from tailrace.offline.findings import Finding, Severity
 from tailrace.offline.verify import PartitionFiles
 from tailrace.spark.jobs import report_html as html
@@ -119,9 +120,8 @@ def _logs(report: AuditReport) -> list[tuple[str, LogMap]]:
     for partition, files in ordered[:_LOGS_MAX]:
         found = by_folder[files.folder]
         state = _RANK[rank(files)].value if found else "sound"
-        count = len(files.segments)
-        noun = "segment" if count == 1 else "segments"
-        heading = f"{partition}: {count} {noun}, {size(files.size)}, {state}"
+        segments = counted(len(files.segments), "segment")
+        heading = f"{partition}: {segments}, {size(files.size)}, {state}"
         logs.append((heading, _map(files, found)))
     return logs
 
