@@ -287,7 +287,7 @@ def named(partitions: Collection[TopicPartition]) -> str:
     """The partitions in a sentence."""
     names = ", ".join(map(str, sorted(partitions)[:NAMED_MAX]))
     rest = len(partitions) - NAMED_MAX
-    return f"{names} and {rest} others" if rest > 0 else names
+    return f"{names} and {rest} more" if rest > 0 else names
 
 
 def _brokers(numbers: Sequence[int]) -> str:

@@ -197,7 +197,7 @@ def test_new_brokers_need_room() -> None:
 def test_a_partition_without_a_leader_cannot_be_copied() -> None:
     """Named are a few of them."""
     names = {at(each): partition(1, leader=-1, isr=()) for each in range(7)}
-    assert "no broker leads t-0, t-1, t-2, t-3, t-4 and 2 others" in fault(survey(names))
+    assert "no broker leads t-0, t-1, t-2, t-3, t-4 and 2 more" in fault(survey(names))
 
 
 def test_what_an_operator_should_know_is_noted() -> None:
