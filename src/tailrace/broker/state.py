@@ -182,7 +182,8 @@ class StartingState:
         # A new broker serves before anything is on the device: its state is what any new one has.
         if self._beginning.is_blank:
             self.controller.bootstrap(
-                lambda: self._beginning.records({}, was_clean=True, largest_producer_id=-1)
+                self._beginning.base,
+                lambda: self._beginning.records({}, was_clean=True, largest_producer_id=-1),
             )
             return
         found = {

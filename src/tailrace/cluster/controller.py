@@ -97,8 +97,8 @@ class Controller(ClusterState):
         self._node = node
         self._chance = chance
         self._producer_ids = range(0)
-        self._first: Callable[[], Iterable[RecordToWrite]] | None = None
-        """The records that a new log begins with, as long as it has none."""
+        self._first: tuple[MetadataImage, Callable[[], Iterable[RecordToWrite]]] | None = None
+        """The state that a new log begins with, and its records, until the log has them."""
         self._changing = threading.Lock()
         self._showing = threading.Lock()
         """For the image; held for no device, since the event loop takes it too."""
@@ -116,7 +116,9 @@ class Controller(ClusterState):
     @property
     def metadata(self) -> MetadataImage:
         """The whole state that the log has; newer than `image` while a change is made."""
-        return self.log.image
+        # Levels, and the users that a directory was formatted with, count from the start on.
+        first = self._first
+        return self.log.image if first is None else first[0]
 
     @property
     def features_epoch(self) -> int:
@@ -341,9 +343,11 @@ class Controller(ClusterState):
             if self.log.end_offset > before:
                 self.image = image_on_node(self.log.image, self.node_id)
 
-    def bootstrap(self, records: Callable[[], Iterable[RecordToWrite]]) -> None:
-        """Have the first change save what a new log begins with, which is served already."""
-        self._first = records
+    def bootstrap(
+        self, image: MetadataImage, records: Callable[[], Iterable[RecordToWrite]]
+    ) -> None:
+        """Serve what a new log begins with, and have the first change save the records of it."""
+        self._first = image, records
 
     def register(
         self,
@@ -419,17 +423,16 @@ class Controller(ClusterState):
 
     def _begin(self) -> None:
         """Save what a new log begins with, in one batch, unless that is done."""
-        first, self._first = self._first, None
-        if first is not None:
-            try:
-                self._append(first())
-            except BaseException:
-                # The next change tries again: nothing of a new cluster may come before these.
-                self._first = first
-                raise
+        # Where the device refuses, the next change tries again: nothing may come before these.
+        if self._first is not None:
+            self._save(self._first[1]())
+            self._first = None
 
     def _append(self, records: Iterable[RecordToWrite]) -> None:
         self._begin()
+        self._save(records)
+
+    def _save(self, records: Iterable[RecordToWrite]) -> None:
         made: Sequence[RecordToWrite] = list(records)
         if not made:
             return

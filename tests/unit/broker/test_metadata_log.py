@@ -2,19 +2,23 @@
 
 import errno
 import json
+from dataclasses import replace
 
 import pytest
 
 from tailrace.broker.config import broker_config
 from tailrace.broker.start import start_broker
+from tailrace.cluster.bootstrap import FILE as FIRST_RECORDS
+from tailrace.cluster.bootstrap import bootstrap_file, new_image
 from tailrace.cluster.image import TOPIC_RESOURCE
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.metadata.proof import prove_metadata
+from tailrace.cluster.scram_arguments import parse_scram_users
 from tailrace.errors import DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.protocol.apis import ApiKey
-from tailrace.protocol.config_resources import ConfigSource
+from tailrace.protocol.config_resources import ConfigSource, ResourceType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
@@ -28,6 +32,7 @@ from tailrace.protocol.messages.metadata import (
 )
 from tailrace.protocol.metadata_records import ConfigRecord, FeatureLevelRecord
 from tailrace.storage import names
+from tailrace.storage.checkpoints import write_whole
 from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
 from tests.kraft import METADATA_FOLDER, METADATA_LOG, ROOT, STRANGERS, kraft_directory, not_ours
 from tests.unit.broker.brokers import (
@@ -41,6 +46,7 @@ from tests.unit.broker.brokers import (
 )
 from tests.unit.broker.test_configs import alter_all, by_name, describe, resource, set_to
 from tests.unit.broker.test_delete_records import delete_records
+from tests.unit.broker.test_scram_users import SHA_256, described
 from tests.unit.cluster.metadata_logs import Node
 
 UNIQUE = "0f" * 16
@@ -253,6 +259,29 @@ async def test_a_new_directory_is_served_before_its_log_has_a_record(outside: Ou
         await outside.pass_time(1)
         assert broker.controller.log.image.features == broker.controller.image.features
     assert image_in(outside.files).metadata_version > 0
+
+
+async def test_what_a_directory_was_formatted_with_counts_from_the_start_on(
+    outside: Outside,
+) -> None:
+    """Its users can log in, and settings of all brokers are shown, before the log has a record."""
+    outside.files.make_directory(ROOT)
+    image = replace(new_image(), scram=parse_scram_users(["SCRAM-SHA-256=[name=a,password=b]"]))
+    data = bootstrap_file(image, now_ms=0)
+    write_whole(outside.files, f"{ROOT}/{FIRST_RECORDS}", data, is_synced=True)
+    hanging = outside.hang(f"{METADATA_FOLDER}/quorum-state")
+    async with running(outside, {"log.dirs": ROOT}) as broker:
+        peer = connect(outside, broker)
+        for _ in range(2):
+            assert await described(peer, "a") == {"a": (ErrorCode.NONE, [(SHA_256, 4096)])}
+            of_all = by_name(await describe(peer, "", kind=ResourceType.BROKER))
+            assert of_all["min.insync.replicas"].value == "1"
+            await outside.pass_time(1)
+            assert hanging.waiting
+        hanging.release()
+        await outside.pass_time(1)
+        assert await described(peer, "a") == {"a": (ErrorCode.NONE, [(SHA_256, 4096)])}
+    assert image_in(outside.files).scram == image.scram
 
 
 def test_a_new_directory_whose_log_had_no_record_is_new_again() -> None:
