@@ -133,7 +133,7 @@ bench: setup ## Measure, as ratios of one run; writes benchmarks/results/local/
 bench-kafka: setup ## The same against Apache Kafka; needs Java 17 and Maven
 	$(BIN)/python -m benchmarks.kafka.run
 
-compat-kafka: setup ## Prove it against Apache Kafka itself; needs JDK 17, Maven, Go and Node
+compat-kafka: setup ## Prove it against Apache Kafka itself; needs JDK 17, Maven, Go, Node and Rust
 	$(BIN)/python -m compat.run
 
 compat-upstream: setup ## Only the tests of Python's Kafka clients; CONFLUENT=a checkout of confluent-kafka-python

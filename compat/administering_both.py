@@ -199,7 +199,7 @@ def check(report: Report, kafka: Kafka) -> None:
             report.check(
                 f"{name}: {len(STEPS)} calls have results of one shape on both",
                 differences,
-                explained="but for access control, which only Kafka has",
+                explained="but for access control: only Kafka has an authorizer",
             )
 
 

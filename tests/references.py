@@ -316,9 +316,8 @@ def cli() -> str:
     return (
         "# The `tailrace` command\n\n"
         + GENERATED
-        + "[cluster-commands.md](cluster-commands.md) has the JSON and the exit codes of `topic`, "
-        "`group`, `transaction`, `quota`, `features`, `storage`, `handover`, `produce` and "
-        "`consume`.\n\n" + "\n".join(_helps())
+        + "[cluster-commands.md](cluster-commands.md) has the JSON and the exit codes.\n\n"
+        + "\n".join(_helps())
     )
 
 

@@ -55,7 +55,7 @@ def _with_entity(command: FunctionT) -> FunctionT:
 def quota() -> None:
     """Set, list and remove quotas of users, client ids and addresses.
 
-    A client above its quota is not refused: brokers read its connection later.
+    Above a quota of bytes or of time nothing is refused: brokers read the connection later.
     """
 
 
@@ -73,7 +73,7 @@ def set_(
     connection: Connection,
     **names: str | bool | None,
 ) -> None:
-    r"""Set quotas, all that are given or none.
+    """Set quotas, all that are given or none.
 
     With --user and --client they are for this client id of this user.
 
@@ -83,7 +83,7 @@ def set_(
     request_percentage        time of a broker's requests, 100 for one core
     controller_mutation_rate  partitions in a second, created or deleted
     connection_creation_rate  new connections in a second, of an address
-    """
+    """  # noqa: D301 - click needs the character
     entity = _entity(names)
     values = {name: _number(name, text) for name, text in given.items()}
     with connection.open() as cluster:

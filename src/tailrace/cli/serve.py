@@ -63,7 +63,7 @@ def serve(
     log_format: str | None,
     verbose: bool,
 ) -> None:
-    r"""Run a Kafka broker on DIR until Ctrl-C, SIGTERM or SIGHUP.
+    """Run a Kafka broker on DIR until Ctrl-C, SIGTERM or SIGHUP.
 
     With process.roles=controller in the settings it is the controller of a cluster instead.
 
@@ -78,7 +78,7 @@ def serve(
       4  an address to listen on is taken, or not of this machine
       5  the controllers are not reached, or refuse the broker
       6  it ran, and could not continue or not stop in order
-    """
+    """  # noqa: D301 - click needs the character
     # Imported here: `tailrace serve --help` needs nothing of a broker (decision 24).
     import asyncio
     import logging

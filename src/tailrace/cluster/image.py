@@ -1,8 +1,8 @@
 """The cluster as clients see it: topics, settings of groups and features; an immutable value.
 
 All of it follows from the image of the metadata log (`metadata.image`), in the form that requests
-look up: the partitions of each topic, and its own settings beside it. Of the combined role these
-are the partitions that this node has; a broker of a cluster knows all.
+look up: the partitions of each topic, and its own settings beside it. Of a node alone these are
+the partitions that it has; a broker of a cluster knows all.
 """
 
 import uuid
@@ -29,7 +29,7 @@ class Topic:
     name: str
     topic_id: uuid.UUID
     partitions: tuple[int, ...]
-    """Numbers of the partitions, rising. In the combined role those that this node has, with gaps
+    """Numbers of the partitions, rising. Of a node alone those that it has, with gaps
     where other nodes had the other partitions."""
     configs: Mapping[str, str]
     """The topic's own settings that have an effect here, as text."""

@@ -1,7 +1,7 @@
 """The cluster as this node reads it, no matter which node changes it.
 
     Controller        this node is its own controller, and its metadata log has the state
-    FollowedCluster   the controllers are other nodes, and this one follows their metadata log
+    FollowedCluster   the controllers of a cluster have it, and this node follows what they decide
 
 Handlers and coordinators read either through `ClusterState`. Nothing here waits, or changes the
 cluster.
@@ -183,7 +183,7 @@ class ClusterState(Protocol):
 
 
 class FollowedCluster(ClusterState):
-    """The state that the controllers of other nodes decide; `publish` brings the next one."""
+    """The state that the controllers of a cluster decide; `publish` brings the next one."""
 
     def __init__(
         self,

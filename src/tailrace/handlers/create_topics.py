@@ -14,7 +14,7 @@ Version notes: from v5 the response has the effective settings; from v6 on a top
     of its client is refused (THROTTLING_QUOTA_EXCEEDED), and below it is created and the client
     delayed (KIP-599).
 Not done: replica assignments other than this one node (INVALID_REPLICA_ASSIGNMENT), except by
-    controllers elsewhere (`process.roles=broker`); policies.
+    the controllers of a cluster; policies.
 """
 
 from collections import Counter

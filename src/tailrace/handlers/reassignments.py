@@ -40,7 +40,7 @@ async def handle_alter_partition_reassignments(
         INVALID_REPLICA_ASSIGNMENT. Null replicas cancel a reassignment, of which there is none:
         NO_REASSIGNMENT_IN_PROGRESS.
     Version notes: v1 can refuse another number of replicas, which no assignment of one broker has.
-    Not done: reassignments; with `process.roles=broker` the controllers do them.
+    Not done: reassignments; in a cluster the controllers do them.
     """
     slices = Slices()
     responses = []
@@ -84,7 +84,7 @@ def handle_list_partition_reassignments(
 
     Versions: 0.
     Behaviour: one broker has no other replicas to give, so the list is empty.
-    Not done: reassignments; with `process.roles=broker` the controllers do them.
+    Not done: reassignments; in a cluster the controllers do them.
     """
     # Also for partitions that do not exist: Kafka leaves them out, without an error.
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None)
@@ -113,7 +113,7 @@ async def handle_elect_leaders(
         request for all partitions gets every topic, but only the partitions without a leader. An
         unknown type of election is INVALID_REQUEST.
     Version notes: v1 has the type of election (KIP-460); before it is the preferred replica's.
-    Not done: elections; with `process.roles=broker` the controllers hold them.
+    Not done: elections; in a cluster the controllers hold them.
     """
     is_known, wants_all = request.election_type in _ELECTION_TYPES, request.topic_partitions is None
     slices = Slices()

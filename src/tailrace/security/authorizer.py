@@ -15,7 +15,7 @@ each turn of the loop; until it is whole, each question looks through all entrie
 Denials are in the audit log, since they show an intruder, or why a program fails, and what was
 allowed for debugging (`audit`). Answers to repeated requests are asked for once, and logged once.
 
-Not here: what each API needs (`needs`), and what a refusal looks like (`handlers.access`).
+Not here: what each API needs (`needs`), and what a refusal looks like (`handlers.guards`).
 """
 
 import asyncio

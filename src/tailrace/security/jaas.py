@@ -5,7 +5,7 @@
 Values may be quoted, with Java's escapes; comments are Java's. Modules are known by the last part
 of their name, so shaded packages work too.
 
-Not here: what the options mean (`client.logins`, `sasl_settings`).
+Not here: what the options mean (`client.logins`, `listener_logins`).
 """
 
 import re

@@ -1,7 +1,7 @@
 """Topic settings that shape a log: Kafka's names and defaults, and our own where noted.
 
 All of Kafka's are declared, so that a CreateTopics request written for Kafka is accepted. Settings
-that have no effect on one node are marked in the reference (`is_stored_only`).
+that have no effect are marked in the reference (`is_stored_only`).
 """
 
 import re
@@ -239,8 +239,7 @@ class LogConfig:
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable",
         default=False,
-        is_stored_only=True,
-        text="Whether a replica that lags may become leader.",
+        text="Whether the controller may elect a replica that lags.",
     )
     is_preallocated: bool = setting(
         "preallocate",

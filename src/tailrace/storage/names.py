@@ -10,7 +10,7 @@
                                         bytes that recovery cut from that log at byte 8391
     flights-3.5f0c….-delete/            a deleted partition, until its files are removed
     flights-3.5f0c….-future/            a copy of a partition that moves here
-    __cluster_metadata-0/               Kafka's metadata log: ignored
+    __cluster_metadata-0/               the metadata log, which is no partition
 
 A `set-aside` name does not begin with a number: when Kafka completes a compaction, it deletes every
 file whose name begins with an offset of the range.
@@ -149,7 +149,7 @@ def is_known_directory_name(name: str) -> bool:
 
 
 def is_metadata_directory_name(name: str) -> bool:
-    """Whether a folder is Kafka's metadata log, also with a `-delete` suffix."""
+    """Whether a folder is the metadata log, also with a `-delete` suffix."""
     return _METADATA.fullmatch(name) is not None
 
 

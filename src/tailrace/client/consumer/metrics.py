@@ -1,6 +1,6 @@
 """The counters of a consumer and its figures at one moment, for `metrics` and `statistics`.
 
-Not here: metrics of connections, which `Nodes.statistics` has.
+Not here: metrics of connections, which `ConnectionPool.statistics` has.
 """
 
 from collections.abc import Callable, Mapping

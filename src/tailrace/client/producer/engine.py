@@ -5,7 +5,7 @@
 
 `Producer` adds waiting by threads, `AsyncProducer` on an event loop (`tailrace.client.drive`).
 
-Invariant: everything below `send_record` happens under `lock`; user code (serializers,
+Invariant: everything below `append` happens under `lock`; user code (serializers,
 partitioners, interceptors, callbacks) never does.
 """
 
