@@ -87,7 +87,7 @@ async def handle_describe_groups(
     Version notes: up to v5 an unknown group is Dead and no error; since v6 GROUP_ID_NOT_FOUND.
         Groups of the consumer protocol are unknown here: they have ConsumerGroupDescribe.
     Behaviour: a group that is named twice is described once, since it may have many members. From
-        v3 on a request may ask for the operations that it may do, which are all.
+        v3 on a request may ask for the operations that it may do: all, without an authorizer.
     Not done: nothing.
     """
     slices = Slices()

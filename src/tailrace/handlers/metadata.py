@@ -17,8 +17,9 @@ Behaviour:
 Version notes: in v0 an empty list means all topics, from v1 null does; v10 returns topic ids, and
     v12 accepts them (UNKNOWN_TOPIC_ID); in v10 and v11 an id, or no name, is INVALID_REQUEST for
     each topic of the request. From v8 on a request may ask for the operations that it
-    may do, which are all. v0 leaves out replicas that are not alive (REPLICA_NOT_AVAILABLE), and
-    up to v5 a leader without this listener is LEADER_NOT_AVAILABLE, not LISTENER_NOT_FOUND.
+    may do: all, without an authorizer. v0 leaves out replicas that are not alive
+    (REPLICA_NOT_AVAILABLE), and up to v5 a leader without this listener is LEADER_NOT_AVAILABLE,
+    not LISTENER_NOT_FOUND.
 """
 
 from collections.abc import Awaitable, Iterable

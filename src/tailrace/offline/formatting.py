@@ -7,7 +7,7 @@ A directory is formatted when it has its `meta.properties`. A crash before that 
 unformatted, and the next attempt writes its files again.
 
 No voter is named, as with `--no-initial-controllers` of Kafka's tool (KIP-853): a controller of
-ours names itself in its log at its first start (`broker.controller.node`).
+ours names itself in its log at its first start (`broker.controller.log_start`).
 
 `storage_info` reads only and takes no lock, so a broker may be at work.
 """

@@ -1,7 +1,7 @@
 """`Outcomes`: one outcome for each item of an operation, its result or its error.
 
     outcomes = admin.delete_topics(["flights", "nonsuch"])
-    outcomes.errors                # {"nonsuch": RemoteFatalError(...)}
+    outcomes.errors                # {"nonsuch": RemoteRetriableError(...)}
     outcomes.results()             # raises: one of the items has an error
 
 Invariant: it has each item that was asked about, in the order of the call, and no other.

@@ -4,7 +4,7 @@
     connection      one of them: requests out, answers in
     handshake       versions and login, before the first request; `versions` chooses
     sasl, kerberos, oauth, oidc    the login
-    tls, tls_context               encryption
+    security.tls                   encryption
 
 Everything is driven by `ConnectionPool.poll`, from one thread or event loop.
 

@@ -7,7 +7,7 @@ A generator that yields requests and is sent their answers; it also yields work 
 is sent its result. Versions come first: a broker answers ApiVersions before the login too, and the
 answer decides the version of SaslAuthenticate.
 
-Not here: TLS, which is below the requests; see `tls`.
+Not here: TLS, which is below the requests; see `security.tls`.
 """
 
 from collections.abc import Generator, Mapping

@@ -2,8 +2,8 @@
 
     v2   PRODUCER_FENCED                    v3   flexible
 
-Only v0 to v3, which producers use: v4 and later are for brokers, with many transactions in one
-request (KIP-890).
+v0 to v3 are for producers; v4 and later are for brokers, with many transactions in one request
+(KIP-890).
 """
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.

@@ -2,8 +2,8 @@
 
     v2   PRODUCER_FENCED                    v3   flexible
 
-v4 adds an error and changes no field. v5 is not implemented: with it the coordinator bumps the
-epoch at the end of every transaction (KIP-890), and the producer must follow that.
+v4 adds an error and changes no field. With v5 the coordinator raises the epoch at the end of every
+transaction, and the answer has it (KIP-890).
 """
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.

@@ -2,7 +2,7 @@
 
     v2   flexible                           v3   the producer's id and epoch (KIP-360)
 
-v4 and v5 add errors and change no field (KIP-588, KIP-890). v6 (KIP-939) is not here: Kafka 4.3
+v4 and v5 add errors and change no field (KIP-588, KIP-890). v6 (KIP-939) is not served: Kafka 4.3
 does not advertise it.
 """
 
