@@ -32,7 +32,7 @@ from tests.fuzz.engine import FuzzTarget
 
 _SALTED = salted_password("SCRAM-SHA-256", b"pencil", salt=b"salt", iterations=4096)
 _KEYS = keys_of("SCRAM-SHA-256", _SALTED, salt=b"salt", iterations=4096)
-_SCRAM = Scram("SCRAM-SHA-256", {"user": _KEYS}.get, secret=b"s", nonce=lambda: "more")
+_SCRAM = Scram("SCRAM-SHA-256", {"user": _KEYS}.get, nonce=lambda: "more")
 _PLAIN = Plain({"alice": "secret"})
 _RULES = TokenRules(scopes=("r",), clock_skew_s=1)
 

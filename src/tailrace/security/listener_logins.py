@@ -1,8 +1,6 @@
 """`listener_logins`: the mechanisms of a listener, from its settings."""
 
-import hashlib
 import logging
-import secrets
 import ssl
 from collections.abc import Callable
 
@@ -16,7 +14,6 @@ from tailrace.security.oauthbearer import OAuthBearer
 from tailrace.security.plain import Plain
 from tailrace.security.sasl_config import (
     JAAS,
-    USER_OPTION,
     ListenerSaslConfig,
     MechanismConfig,
 )
@@ -51,11 +48,7 @@ def listener_logins(
         MissingExtraError: a package for a mechanism is not installed.
         ConfigError: a file for TLS to the key set cannot be read.
     """
-    secret = _secret(config)
-    mechanisms = {
-        each.name: _mechanism(each, services, listener=name, secret=secret)
-        for each in config.offered
-    }
+    mechanisms = {each.name: _mechanism(each, services, listener=name) for each in config.offered}
     return ListenerLogins(
         name=name,
         mechanisms=mechanisms,
@@ -67,24 +60,8 @@ def listener_logins(
     )
 
 
-def _secret(config: ListenerSaslConfig) -> bytes:
-    """The secret of made-up salts (`scram`), which no client may know."""
-    # The nodes of a cluster have the same passwords in their settings, usually, and so the same
-    # secret. An entry without a password could be guessed.
-    passwords = [
-        f"{name}={value}"
-        for each in (*config.offered, config.own)
-        if each is not None and each.entry is not None
-        for name, value in each.entry.options.items()
-        if name == "password" or name.startswith(USER_OPTION)
-    ]
-    if not passwords:
-        return secrets.token_bytes(64)
-    return hashlib.sha512("\0".join(sorted(set(passwords))).encode()).digest()
-
-
 def _mechanism(
-    config: MechanismConfig, services: LoginServices, *, listener: str, secret: bytes
+    config: MechanismConfig, services: LoginServices, *, listener: str
 ) -> ServerMechanism:
     settings = config.settings
     match config.name:
@@ -105,7 +82,6 @@ def _mechanism(
     return Scram(
         mechanism,
         lambda user: services.find_scram(mechanism, user),
-        secret=secret,
         usual_iterations=lambda: services.usual_iterations(mechanism),
     )
 

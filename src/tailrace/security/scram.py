@@ -10,7 +10,7 @@ A broker keeps `ScramKeys`, by which it can check a proof and not make one.
 
 Invariant: a user that does not exist gets a salt, a number of iterations and a refusal after the
 same two steps as one whose password is wrong. (Kafka refuses it after the first step.) The salt is
-derived from the name and a secret, so it is the same each time that the name is tried.
+derived from the name and a secret of the process, so it is the same until the next start.
 
 Names and passwords are not prepared by SASLprep, as in Kafka. Its messages are ASCII only.
 """
@@ -116,19 +116,18 @@ class Scram:
         mechanism: str,
         find_keys: Callable[[str], ScramKeys | None],
         *,
-        secret: bytes,
         usual_iterations: Callable[[], int] = lambda: ITERATIONS_MIN,
         nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24),
     ) -> None:
         """`find_keys` gives the keys of a user, and None if there is no such user.
 
-        `secret` makes the salts of unknown users. It should be the same on each broker and after
-        each start: a salt that changes is that of an unknown user. `usual_iterations` is the number
-        that most users have.
+        `usual_iterations` is the number that most users have.
         """
         self.name = mechanism
         self._find_keys = find_keys
-        self._secret = secret
+        # Random, and of nothing that a person has chosen: anybody may have salts made with it, and
+        # could try passwords against them.
+        self._secret = secrets.token_bytes(64)
         self._usual_iterations = usual_iterations
         self._nonce = nonce
 
