@@ -181,7 +181,8 @@ async def report(outside: Outside, channel: Any) -> None:
 async def create(outside: Outside, channel: Any) -> None:
     """Ask for a topic; it can be asked for again after any answer."""
     creation = TopicCreation(
-        lambda request: channel.ask(request, create_topics.CreateTopicsResponse), timeout_ms=1000
+        lambda request, _: channel.ask(request, create_topics.CreateTopicsResponse),
+        timeout_ms=1000,
     )
     for _ in range(2):
         assert await creation.create([NewTopic("t")]) == {}

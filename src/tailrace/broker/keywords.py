@@ -300,7 +300,7 @@ class BrokerSettings(TypedDict, total=False):
     access control lists of the cluster, as in Kafka. The same for all nodes of a cluster."""
     super_users: str
     """`super.users`: Principals that may do everything, where there is an authorizer. Brokers and
-    controllers have to be among them, or have CLUSTER_ACTION on the cluster."""
+    controllers have to be among them, or have the rights that docs/security.md lists."""
     allow_everyone_if_no_acl_found: bool
     """`allow.everyone.if.no.acl.found`: Whether everybody may do everything with a resource that
     has no access control lists, where there is an authorizer."""

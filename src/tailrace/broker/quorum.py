@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tailrace.broker.kraft.metadata_fetch import MetadataFetchStatistics
     from tailrace.broker.peers import Peers
     from tailrace.broker.transaction_peers import TransactionPeers
+    from tailrace.protocol.frames import RequestHeader
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,9 @@ class Quorum(Protocol):
         """A random id, never zero."""
         ...
 
-    async def create_topics(self, missing: Sequence[NewTopic]) -> Mapping[str, TailraceError]:
+    async def create_topics(
+        self, missing: Sequence[NewTopic], client: "RequestHeader | None"
+    ) -> Mapping[str, TailraceError]:
         """Create topics that a client or a coordinator misses; see `handlers.services`."""
         ...
 
@@ -174,7 +177,11 @@ class OwnQuorum:
     def new_peers(self) -> None:
         return None
 
-    async def create_topics(self, missing: Sequence[NewTopic]) -> Mapping[str, TailraceError]:
+    async def create_topics(
+        self,
+        missing: Sequence[NewTopic],
+        client: "RequestHeader | None",  # noqa: ARG002 - rights and quota were looked at by handlers
+    ) -> Mapping[str, TailraceError]:
         # A start imports nothing that changes the cluster (decision 24).
         from tailrace.handlers.topics import create_missing
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from tailrace.cluster.records import Endpoint
 from tailrace.handlers.services import Services, error_code
-from tailrace.handlers.topics import create_for_client
+from tailrace.handlers.topics import create_for_coordinator
 from tailrace.model import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
@@ -126,7 +126,7 @@ async def _create_once(
         # Before the topic is there: its partitions import this too, but refuse clients meanwhile.
         # Kafka makes it also when `auto.create.topics.enable` is off.
         await services.threads.run(lambda: import_module(modules))
-        refused = await create_for_client(services, header, name)
+        refused = await create_for_coordinator(services, header, name)
         if refused is not None:
             return error_code(refused)
     made = services.cluster.image.topics.get(name)

@@ -32,6 +32,7 @@ from tailrace.errors import ConfigError, DirectoryError, FatalError, TailraceErr
 from tailrace.handlers.fetch_sessions import FetchSessions
 from tailrace.model import IsolationLevel, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode, code_for
+from tailrace.protocol.frames import RequestHeader
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.leadership import NotReplicaError, StaleFollowerError
@@ -190,9 +191,13 @@ class Services:
     controller: Controller | None
     """Changes the cluster, if this node is its own controller; None: the controllers are others,
     to which requests for changes are forwarded."""
-    create_topics: Callable[[Sequence[NewTopic]], Awaitable[Mapping[str, TailraceError]]]
+    create_topics: Callable[
+        [Sequence[NewTopic], RequestHeader | None], Awaitable[Mapping[str, TailraceError]]
+    ]
     """Creates topics that a client or a coordinator misses, or asks the controller to; the errors
-    of those that cannot be, by name. A topic that is not in the image afterwards is being made."""
+    of those that cannot be, by name. A topic that is not in the image afterwards is being made. The
+    header is that of the client whose rights and quota count at the controller; None: this broker's
+    own."""
     next_producer_id: Callable[[], Awaitable[ProducerId]]
     """A producer id that was never assigned before; raises StorageError if none can be reserved."""
     changes: TopicChanges

@@ -83,9 +83,30 @@ async def create_for_client(
 ) -> TailraceError | None:
     """Create a topic that a client misses, or have the controllers do it; an error if it cannot be.
 
-    It may be that of the coordinators. It is in the image then, if this node is the controller.
+    It is in the image then, if this node is the controller, unless the client has used up its quota
+    of changes (KIP-599). The controllers of others count that themselves.
     """
-    refused = await services.create_topics([_missing_topic(services, name)])
+    wanted = _missing_topic(services, name)
+    if services.controller is not None:
+        count = wanted.partition_count
+        count = services.cluster.defaults.partition_count if count == -1 else count
+        if not services.quotas.mutations(header).take(count):
+            return None
+    return await _create_missing(services, header, wanted, client=header)
+
+
+async def create_for_coordinator(
+    services: Services, header: RequestHeader, name: str
+) -> TailraceError | None:
+    """Create a topic of the coordinators, as `create_for_client`; no quota of clients counts."""
+    return await _create_missing(services, header, _missing_topic(services, name), client=None)
+
+
+async def _create_missing(
+    services: Services, header: RequestHeader, wanted: NewTopic, *, client: RequestHeader | None
+) -> TailraceError | None:
+    name = wanted.name
+    refused = await services.create_topics([wanted], client)
     if name not in refused:
         # The controllers know only this broker, and not whose request it was.
         event = "topic_asked_for" if services.controller is None else "topic_created"

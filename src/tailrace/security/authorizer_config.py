@@ -46,7 +46,7 @@ class AuthorizerConfig:
         rule_text="principals such as User:admin, separated by semicolons",
         convert=lambda text: frozenset(_principals(str(text))),
         text="Principals that may do everything, where there is an authorizer. Brokers and "
-        "controllers have to be among them, or have CLUSTER_ACTION on the cluster.",
+        "controllers have to be among them, or have the rights that docs/security.md lists.",
     )
     allows_without_acls: bool = setting(
         "allow.everyone.if.no.acl.found",

@@ -342,10 +342,14 @@ class ClientQuotas:
         return Charge(self, of_time=of_time, of_bytes=of_bytes, size=size)
 
     def mutations(self, header: RequestHeader) -> "Mutations":
-        """Counts the partitions that a request of `STRICT_SINCE` creates or deletes (KIP-599)."""
+        """Counts the partitions that a request creates or deletes (KIP-599).
+
+        One that is not in `STRICT_SINCE` has a topic created beside its purpose, and may not exceed
+        the quota either.
+        """
         user = header.caller.principal.name
         counter = self.find(QuotaKind.MUTATIONS, user, header.client_id)
-        is_strict = header.api_version >= STRICT_SINCE[header.api_key]
+        is_strict = header.api_version >= STRICT_SINCE.get(header.api_key, 0)
         return Mutations(self, counter, is_strict=is_strict)
 
     def throttled(self, counter: QuotaCounter, throttle_ms: int) -> None:

@@ -11,6 +11,7 @@ from tailrace.broker.kraft.channel import NoControllerError
 from tailrace.broker.kraft.topic_creation import TopicCreation
 from tailrace.cluster.topic_rules import NewTopic
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -27,7 +28,10 @@ class Controller:
     def __init__(self) -> None:
         self.asked: list[tuple[CreateTopicsRequest, asyncio.Future[CreateTopicsResponse]]] = []
 
-    async def ask(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    async def ask(
+        self, request: CreateTopicsRequest, client: RequestHeader | None
+    ) -> CreateTopicsResponse:
+        assert client is None
         answer: asyncio.Future[CreateTopicsResponse] = asyncio.get_running_loop().create_future()
         self.asked.append((request, answer))
         return await answer
@@ -92,6 +96,7 @@ async def test_a_topic_is_asked_for_once_at_a_time(outside: Outside) -> None:
     [
         (ErrorCode.NONE, False),
         (ErrorCode.TOPIC_ALREADY_EXISTS, False),
+        (ErrorCode.THROTTLING_QUOTA_EXCEEDED, False),
         (ErrorCode.INVALID_REPLICATION_FACTOR, True),
     ],
 )

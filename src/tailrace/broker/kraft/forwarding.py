@@ -187,10 +187,10 @@ class Forwarding:
 
         return answer
 
-    async def ask(self, request: Message, answer: type[M], *, caller: Caller = NOBODY) -> M:
+    async def ask(self, request: Message, answer: type[M], *, client: RequestHeader) -> M:
         """The controller's answer to a request that this broker makes for a client.
 
-        That is how a Metadata request creates a topic. `caller` is the client's.
+        That is how a Metadata request creates a topic; `client` is its header.
 
         Raises:
             NoControllerError, ForwardRefusedError, UnsupportedBrokerError, AuthenticationError: as
@@ -200,10 +200,14 @@ class Forwarding:
         offered = None if self._offered is None else self._offered.get(api.key)
         version = min(api.last_version, offered[-1]) if offered else api.last_version
         frame = encode_request(
-            api, request, version=version, correlation_id=next(self._numbers), client_id=None
+            api,
+            request,
+            version=version,
+            correlation_id=next(self._numbers),
+            client_id=client.client_id,
         )
         found = decode_response(
-            api, version, memoryview(await self._sent(frame[_SIZE.size :], caller))
+            api, version, memoryview(await self._sent(frame[_SIZE.size :], client.caller))
         )
         assert isinstance(found, answer), "the class is that of the API"
         return found

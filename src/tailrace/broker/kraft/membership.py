@@ -56,8 +56,9 @@ from tailrace.cluster.topic_rules import NewTopic
 from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.model import ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.broker_registration import Listener
-from tailrace.protocol.messages.create_topics import CreateTopicsResponse
+from tailrace.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from tailrace.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -148,9 +149,7 @@ class Membership:
             self._channel, broker_id=config.node_id, broker_epoch=self._broker_epoch
         )
         self._creation = TopicCreation(
-            lambda request: self._channel.ask(
-                request, CreateTopicsResponse, timeout_ms=CREATION_TIMEOUT_MS
-            ),
+            self._ask_for_topics,
             partition_count=int(config.given.get("num.partitions", -1)),
             replication_factor=int(config.given.get("default.replication.factor", -1)),
             timeout_ms=CREATION_TIMEOUT_MS,
@@ -433,8 +432,19 @@ class Membership:
     def wrap(self, dispatch: Dispatch, quotas: ClientQuotas) -> Dispatch:
         return self._forwarding.wrap(dispatch, quotas)
 
-    async def create_topics(self, missing: Sequence[NewTopic]) -> Mapping[str, TailraceError]:
-        return await self._creation.create(missing)
+    async def create_topics(
+        self, missing: Sequence[NewTopic], client: RequestHeader | None
+    ) -> Mapping[str, TailraceError]:
+        return await self._creation.create(missing, client)
+
+    async def _ask_for_topics(
+        self, request: CreateTopicsRequest, client: RequestHeader | None
+    ) -> CreateTopicsResponse:
+        if client is not None:
+            return await self._forwarding.ask(request, CreateTopicsResponse, client=client)
+        return await self._channel.ask(
+            request, CreateTopicsResponse, timeout_ms=CREATION_TIMEOUT_MS
+        )
 
     async def next_producer_id(self) -> ProducerId:
         return await self._producer_ids.next()
@@ -615,6 +625,13 @@ async def ask_cluster_id(config: BrokerConfig, runtime: Runtime, security: NodeS
         ) from error
     finally:
         channel.close()
+    if answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        # Kafka's controllers ask for this right too (ControllerApis.handleDescribeCluster).
+        raise RegistrationError(
+            "the controllers tell the id of their cluster, which a new directory needs, to those "
+            "alone who have ALTER on it: give this broker that right, or make it a super user, or "
+            "make the directory before with `tailrace storage format --cluster-id`"
+        )
     if answer.error_code != ErrorCode.NONE or not answer.cluster_id:
         raise RegistrationError(
             f"the controllers do not say which cluster they are of: "

@@ -3,8 +3,8 @@
     Metadata, FindCoordinator ──► create ──► CreateTopics ──► controller ──► image
                      ◄── at once, and clients ask again until the image has the topic (KIP-590)
 
-Kafka's AutoTopicCreationManager. Requests of clients for CreateTopics are not these: they are
-forwarded as they are.
+Kafka's AutoTopicCreationManager. What a client misses is asked for as that client, whose rights and
+quota count. Requests of clients for CreateTopics are not these: they are forwarded as they are.
 
 Invariant: for a topic at most one request is under way, however many clients miss it.
 """
@@ -12,11 +12,13 @@ Invariant: for a topic at most one request is under way, however many clients mi
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 from tailrace.client.errors import error_words
 from tailrace.cluster.topic_rules import NewTopic
 from tailrace.errors import TailraceError
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -26,19 +28,24 @@ from tailrace.protocol.messages.create_topics import (
 
 logger = logging.getLogger(__name__)
 
+_NO_NEWS: Final = frozenset({
+    # Another broker may have asked for it first, or the client has used up its quota.
+    ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.THROTTLING_QUOTA_EXCEEDED
+})  # fmt: skip
+
 
 class TopicCreation:
     """Asks the active controller for topics; for one loop."""
 
     def __init__(
         self,
-        ask: Callable[[CreateTopicsRequest], Awaitable[CreateTopicsResponse]],
+        ask: Callable[[CreateTopicsRequest, RequestHeader | None], Awaitable[CreateTopicsResponse]],
         *,
         partition_count: int = -1,
         replication_factor: int = -1,
         timeout_ms: int,
     ) -> None:
-        """`ask` asks the active controller, such as `ControllerChannel.ask` with its time limit.
+        """`ask` asks the active controller, for the client of a header, or for this broker itself.
 
         The counts are `num.partitions` and `default.replication.factor` where this broker's own
         settings have them; -1 leaves them to the controller. `timeout_ms` is the controller's time
@@ -52,7 +59,9 @@ class TopicCreation:
         """Names of the topics that are being asked for."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def create(self, missing: Sequence[NewTopic]) -> Mapping[str, TailraceError]:
+    async def create(
+        self, missing: Sequence[NewTopic], client: RequestHeader | None = None
+    ) -> Mapping[str, TailraceError]:
         """Ask for the topics that nobody has asked for yet, as `Services.create_topics`.
 
         Waits for no answer: the image says when a topic is there, and the log why one is refused.
@@ -61,7 +70,7 @@ class TopicCreation:
         if wanted:
             self._asked.update(each.name for each in wanted)
             # With an owner: a client that disconnects does not end it.
-            task = asyncio.ensure_future(self._create(wanted))
+            task = asyncio.ensure_future(self._create(wanted, client))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return {}
@@ -72,17 +81,17 @@ class TopicCreation:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _create(self, wanted: Sequence[NewTopic]) -> None:
+    async def _create(self, wanted: Sequence[NewTopic], client: RequestHeader | None) -> None:
         names = [each.name for each in wanted]
         try:
             answer = await self._ask(
                 CreateTopicsRequest(
                     topics=tuple(map(self._requested, wanted)), timeout_ms=self._timeout_ms
-                )
+                ),
+                client,
             )
             for each in answer.topics:
-                # Another broker may have asked for it first, which is no news.
-                if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                if each.error_code not in _NO_NEWS:
                     logger.warning(
                         "topic_not_created name=%s reason=%s consequence=clients find no such "
                         "topic, and the next one has it asked for again",

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.broker import RunningBroker
 from tailrace.broker.config import broker_config
@@ -74,15 +74,17 @@ class OwnCluster:
         self.is_killed = True
 
     async def start(
-        self, broker_id: int, settings: Mapping[str, str] | None = None
+        self, broker_id: int, settings: Mapping[str, str] | None = None, **more: Any
     ) -> RunningBroker:
-        """Start a broker, and return when it is unfenced."""
+        """Start a broker, and return when it is unfenced; `more` is for `start_broker`."""
         given = {"process.roles": "broker", "listeners": "memory:0", **(settings or {})}
-        broker = await self._start(broker_id, given)
+        broker = await self._start(broker_id, given, **more)
         await self.until(lambda image: not image.brokers[broker_id].fenced)
         return broker
 
-    async def _start(self, broker_id: int, settings: Mapping[str, str]) -> RunningBroker:
+    async def _start(
+        self, broker_id: int, settings: Mapping[str, str], **more: Any
+    ) -> RunningBroker:
         given = {
             "node.id": str(broker_id),
             "controller.quorum.bootstrap.servers": f"memory:{PORT}",
@@ -90,7 +92,7 @@ class OwnCluster:
             "log.dirs": "data",
             **settings,
         }
-        broker = await start_broker(broker_config(given), self.runtime(broker_id))
+        broker = await start_broker(broker_config(given), self.runtime(broker_id), **more)
         self.brokers[broker_id] = broker
         return broker
 

@@ -24,10 +24,16 @@ from tailrace.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from tailrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.brokers import connect, running
 from tests.unit.broker.controller.own_clusters import own_cluster
 
+EVERYTHING = MetadataRequest(topics=None)
 NONE, EXCEEDED = ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 Started = Callable[[Outside], AbstractAsyncContextManager[Callable[[], Peer]]]
@@ -172,6 +178,29 @@ async def test_topics_are_deleted_within_the_quota(outside: Outside, started: St
             assert codes == [EXCEEDED]
             assert 3500 < throttle_ms <= 4000
         assert (await delete(peers(), "t1", version=4))[0] == [NONE]
+
+
+async def test_topics_are_made_on_the_way_within_the_quota(
+    outside: Outside, started: Started
+) -> None:
+    """Those that Metadata creates count for its client, who asks again for what is not there."""
+    async with started(outside) as peers:
+        await limit(peers(), 1)
+        names = [f"made{number}" for number in range(40)]
+        request = MetadataRequest(topics=tuple(MetadataRequestTopic(name=each) for each in names))
+
+        async def made() -> int:
+            answer = await peers().ask(ApiKey.METADATA, request, MetadataResponse)
+            await outside.pass_time(0.1)
+            answer = await peers().ask(ApiKey.METADATA, EVERYTHING, MetadataResponse)
+            return len(answer.topics)
+
+        # As many as may come at once: 11 windows of a second, and one that overdraws.
+        first = await made()
+        assert 10 <= first <= 13
+        assert (await create(peers(), 1))[0] == [EXCEEDED]
+        await outside.pass_time(5)
+        assert first + 3 <= await made() <= first + 7
 
 
 async def test_refused_topics_cost_nothing_and_dry_runs_do(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tailrace.broker.kraft.lifecycle import RegistrationError
 from tailrace.model import Principal
 from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.envelopes import principal_bytes
@@ -51,6 +52,7 @@ from tailrace.security.authorizer_config import STANDARD_AUTHORIZER
 from tailrace.testing import Outside
 from tests.unit.broker.controller.own_clusters import OwnCluster, own_cluster
 from tests.unit.broker.controller.test_own_controller import creation, envelope
+from tests.unit.broker.principals import User, by_client_id
 
 NODES = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
 """Nodes connect in plain text here, and are super users."""
@@ -180,6 +182,33 @@ async def test_brokers_decide_by_the_entries_that_the_controller_has_made(
         await as_client(cluster, made, ADMIN)
         await outside.pass_time(1)
         assert await code() is ErrorCode.NONE
+
+
+async def test_what_a_client_misses_is_created_by_its_own_rights(outside: Outside) -> None:
+    """The broker needs no more than the right of brokers, but for the id of a new cluster."""
+    async with own_cluster(outside, settings=NODES) as cluster:
+        rights = (
+            entry("User:ANONYMOUS", 9, resource=4, name="kafka-cluster"),
+            entry("User:alice", 5, name="mine"),
+            entry("User:alice", 8, name="*"),
+        )
+        await as_client(cluster, CreateAclsRequest(creations=rights), ADMIN)
+        await cluster.start(1, NODES)
+        await cluster.stop(1)
+        await cluster.controller.stop()
+        await cluster.start_controller(STRANGERS)
+        with pytest.raises(RegistrationError, match="storage format --cluster-id"):
+            await cluster.start(2, STRANGERS)
+        await cluster.start(1, STRANGERS, wrap_dispatch=by_client_id)
+        client = User(cluster.peer(1), "alice")
+        for name, code in (("mine", 0), ("other", ErrorCode.TOPIC_AUTHORIZATION_FAILED)):
+            request = MetadataRequest(
+                topics=(MetadataRequestTopic(name=name),), allow_auto_topic_creation=True
+            )
+            await client.ask(request, MetadataResponse)
+            await outside.pass_time(1)
+            [topic] = (await client.ask(request, MetadataResponse)).topics
+            assert (topic.error_code, name in cluster.image.topic_ids) == (code, not code)
 
 
 async def test_entries_are_described_by_the_controller_too(outside: Outside) -> None:

@@ -20,6 +20,7 @@ from tailrace.protocol.errors import ErrorCode, MalformedMessageError
 from tailrace.protocol.fields import Message, Records
 from tailrace.protocol.frames import (
     Caller,
+    RequestHeader,
     decode_request,
     decode_response,
     encode_request,
@@ -381,10 +382,12 @@ async def test_the_broker_asks_for_itself_as_for_a_client(outside: Outside) -> N
         on.controllers.answered(on.controller.node)
         await outside.pass_time(0.1)
         request = CreateTopicsRequest(topics=(CreatableTopic(name="t"),))
-        answer = await on.forwarding.ask(request, CreateTopicsResponse, caller=CALLER)
+        client = RequestHeader(ApiKey.METADATA, 12, 1, "who-asks", CALLER)
+        answer = await on.forwarding.ask(request, CreateTopicsResponse, client=client)
         assert answer.topics[0].name == "t"
         (envelope,) = on.envelopes
-        assert int.from_bytes(envelope.request_data[2:4], "big") == 4
+        header, _ = read_request_header(memoryview(envelope.request_data))
+        assert (header.api_version, header.client_id) == (4, "who-asks")
         assert envelope.client_host_address == bytes([192, 0, 2, 7])
 
 
