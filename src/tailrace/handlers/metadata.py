@@ -27,8 +27,7 @@ from functools import partial
 from typing import Final
 
 from tailrace.cluster.image import Topic
-from tailrace.cluster.topic_rules import ReservedTopicError, TopicExistsError
-from tailrace.errors import TailraceError
+from tailrace.cluster.topic_rules import InvalidTopicNameError, check_topic_name
 from tailrace.handlers.services import (
     CLUSTER_OPERATIONS,
     NO_OPERATIONS,
@@ -38,6 +37,7 @@ from tailrace.handlers.services import (
 )
 from tailrace.handlers.topics import create_for_client
 from tailrace.handlers.views import View, view_of
+from tailrace.model import METADATA_TOPIC
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
@@ -185,21 +185,18 @@ async def _find_or_create(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=wanted.name, topic_id=wanted.topic_id
         )
     try:
-        # The name is checked also if nothing is created: an invalid one is INVALID_TOPIC_EXCEPTION.
-        services.cluster.check_new_name(wanted.name)
-    # A reserved name is no error for a reader: the topic is just not there.
-    except ReservedTopicError:
-        return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    except TopicExistsError:
-        pass  # It comes into the image just now.
-    except TailraceError as error:
+        # Also if nothing is created. Not whether it is like the name of another topic, which the
+        # client may not see.
+        check_topic_name(wanted.name)
+    except InvalidTopicNameError as error:
         return _missing(wanted.name, error_code(error))
-    if may_create:
+    # The name of Kafka's metadata log is no error for a reader: the topic is just not there.
+    if may_create and wanted.name != METADATA_TOPIC:
         # Awaited: a node that is its own controller has the topic in its answer. Another broker
         # answers UNKNOWN_TOPIC_OR_PARTITION while the controller creates it (KIP-590), and clients
         # ask again.
         refused = await create_for_client(services, header, wanted.name)
-        if refused is not None:
+        if refused is not None and not isinstance(refused, InvalidTopicNameError):
             return _missing(wanted.name, error_code(refused))
         topic = view.find_topic(wanted.name, NO_UUID)
     if topic is None:

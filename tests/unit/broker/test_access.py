@@ -319,6 +319,36 @@ async def test_a_topic_is_only_made_for_who_may_create_it(
         assert (topic.error_code, is_made) == (expected, may_create != "nobody")
 
 
+@pytest.mark.parametrize("may_create", [False, True])
+async def test_a_name_like_that_of_a_hidden_topic_is_as_any_other(
+    outside: Outside, *, may_create: bool
+) -> None:
+    """It cannot be created beside the other one, and a client is not told why."""
+    async with secured(outside) as broker:
+        admin = User(connect(outside, broker))
+        await create_topic(admin.peer, "secret_b")
+        operations = (Op.DESCRIBE, Op.CREATE) if may_create else (Op.DESCRIBE,)
+        await admin.create_acls(
+            *(
+                AclBinding(AclResource.TOPIC, name, "User:u", each, Permission.ALLOW)
+                for each in operations
+                for name in ("secret.b", "other.b")
+            )
+        )
+        for name, is_made in (("secret.b", False), ("other.b", may_create)):
+            request = MetadataRequest(
+                topics=(MetadataRequestTopic(name=name),), allow_auto_topic_creation=True
+            )
+            # The second time as those of whom the first is creating it.
+            [topic] = (await admin.other("u").ask(request, MetadataResponse)).topics
+            missing = REFUSED if not may_create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert topic.error_code == (ALLOWED if is_made else missing)
+            request = replace(request, allow_auto_topic_creation=False)
+            [topic] = (await admin.other("u").ask(request, MetadataResponse)).topics
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert topic.error_code == (ALLOWED if is_made else unknown)
+
+
 async def test_version_0_of_metadata_does_not_show_all_where_nothing_is_left(
     outside: Outside,
 ) -> None:
