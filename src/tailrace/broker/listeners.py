@@ -34,7 +34,7 @@ from tailrace.security.sasl_config import (
     listener_sasl_config,
     sasl_setting_names,
 )
-from tailrace.server.quotas import ConnectionLimits
+from tailrace.server.quotas import ConnectionLimits, plain_address
 from tailrace.values import dataclass
 
 Address = tuple[str, int]
@@ -477,7 +477,7 @@ def _overrides(given: Iterable[str], faults: list[str]) -> dict[str, int]:
         if not host or not count.isdecimal():
             faults.append(f"max.connections.per.ip.overrides: {each!r} is not ADDRESS:COUNT")
         else:
-            found[host.strip("[]")] = int(count)
+            found[plain_address(host.strip("[]"))] = int(count)
     return found
 
 

@@ -85,7 +85,7 @@ class ConnectionRates:
             self._take_over(quotas)
         if not self._of_addresses:
             return 0
-        name = _plain(address)
+        name = plain_address(address)
         limit = self._of_addresses.get(name, self._of_addresses.get(None))
         if limit is None:
             return 0
@@ -119,7 +119,7 @@ class ConnectionRates:
 
     def _take_over(self, quotas: Quotas) -> None:
         self._of_addresses = {
-            None if names["ip"] is None else _plain(names["ip"]): values[ADDRESS_QUOTA]
+            None if names["ip"] is None else plain_address(names["ip"]): values[ADDRESS_QUOTA]
             for names, values in ((dict(entity.parts), quotas[entity]) for entity in quotas)
             if "ip" in names and ADDRESS_QUOTA in values
         }
@@ -128,7 +128,7 @@ class ConnectionRates:
 
 # Most connections come from few addresses.
 @lru_cache(maxsize=1024)
-def _plain(address: str) -> str:
+def plain_address(address: str) -> str:
     """An address in one way of writing it; a text that is none as it is."""
     try:
         found = ip_address(address)
@@ -179,10 +179,11 @@ class ConnectionQuotas:
     def take(self, listener: str, address: str) -> bool:
         """Count a new connection; False if its address has reached its limit."""
         # Of all listeners together, as in Kafka.
-        allowed = self._limits.overrides.get(address, self._limits.per_address_max)
-        if self._by_address[address] >= allowed:
+        name = plain_address(address)
+        allowed = self._limits.overrides.get(name, self._limits.per_address_max)
+        if self._by_address[name] >= allowed:
             return False
-        self._by_address[address] += 1
+        self._by_address[name] += 1
         self._by_listener[listener] += 1
         self._count += 1
         return True
@@ -191,6 +192,7 @@ class ConnectionQuotas:
         """Note that a connection has ended."""
         self._count -= 1
         self._by_listener[listener] -= 1
-        self._by_address[address] -= 1
-        if not self._by_address[address]:
-            del self._by_address[address]
+        name = plain_address(address)
+        self._by_address[name] -= 1
+        if not self._by_address[name]:
+            del self._by_address[name]

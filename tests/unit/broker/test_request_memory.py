@@ -352,12 +352,16 @@ def test_more_connections_of_one_address_are_closed_at_once() -> None:
     """An override replaces the limit for its address, as in Kafka."""
     settings = {
         "max.connections.per.ip": "2",
-        "max.connections.per.ip.overrides": "10.0.0.9:3,10.0.0.10:0",
+        "max.connections.per.ip.overrides": "10.0.0.9:3,10.0.0.10:0,[2001:db8:0:0:0:0:0:1]:3",
     }
 
     async def scenario(outside: Outside, broker: RunningBroker) -> None:
         port = broker.endpoint[1]
-        for address, allowed in (("10.0.0.1", 2), ("10.0.0.9", 3), ("10.0.0.10", 0)):
+        # The last two as a socket for both versions shows an address of version 4, and in short.
+        for address, allowed in (
+            ("10.0.0.1", 2), ("10.0.0.9", 3), ("10.0.0.10", 0), ("::ffff:10.0.0.11", 2),
+            ("::ffff:10.0.0.10", 0), ("2001:db8::1", 3),
+        ):  # fmt: skip
             peers = [Peer(outside.network.open(port, address=address)) for _ in range(allowed)]
             for peer in peers:
                 assert (await produce(peer, "t", batch(b"x"))).error_code == 0
