@@ -39,6 +39,10 @@ class JaasEntry(NamedTuple):
     options: dict[str, str]
     """Values by their names."""
 
+    def __repr__(self) -> str:
+        # Passwords are values.
+        return f"JaasEntry({self.module}, options={[*self.options]})"
+
 
 class _Token(NamedTuple):
     is_mark: bool

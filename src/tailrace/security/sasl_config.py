@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tailrace.config import field_values, parse_settings, setting, settings_of
-from tailrace.config.settings import INT32_MAX, INT64_MAX
+from tailrace.config.settings import INT32_MAX, INT64_MAX, shown_fields
 from tailrace.security.jaas import JaasEntry, parse_jaas
 from tailrace.security.kerberos_names import NameRules
 from tailrace.security.tls_config import jaas_tls_config
@@ -38,7 +38,7 @@ _UNSECURED: Final = "unsecuredValidator"
 _VALIDATOR: Final = "OAuthBearerValidatorCallbackHandler"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SaslConfig:
     """Settings of SASL, as they count for one mechanism of a listener."""
 
@@ -187,6 +187,9 @@ class SaslConfig:
             case "sasl.mechanism.inter.broker.protocol":
                 return self.inter_broker_mechanism
         return ""
+
+    def __repr__(self) -> str:
+        return f"SaslConfig({shown_fields(self)})"
 
 
 SASL_SETTINGS: Final = settings_of(SaslConfig)

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tailrace.security.jaas import JAAS_CHARACTERS_MAX, parse_jaas
+from tailrace.security.sasl_config import SaslConfig
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -51,3 +52,11 @@ def test_other_texts_are_refused_without_their_values(text: str, said: str) -> N
     with pytest.raises(ValueError, match=re.escape(said)) as raised:
         parse_jaas(text)
     assert "SECRET" not in str(raised.value)
+
+
+def test_what_is_shown_of_an_entry_has_no_values() -> None:
+    """A traceback or a log line with an entry tells which options it has, and no password."""
+    entry = parse_jaas(f'{PLAIN} required username="SECRET" password="SECRET";')
+    assert "SECRET" not in repr(entry)
+    assert "password" in repr(entry)
+    assert "SECRET" not in repr(SaslConfig(client_secret="SECRET"))
