@@ -49,6 +49,7 @@ from tailrace.errors import OffsetOutOfRangeError, TailraceError
 from tailrace.handlers.fetch_sessions import (
     ANY_REPLICA_SINCE,
     CONSUMER,
+    FUTURE_REPLICA,
     FetchContext,
     WantedPartition,
     count_of,
@@ -272,8 +273,9 @@ class _Reading:
         replica_id = request.replica_id
         if replica_id == CONSUMER:
             replica_id = request.replica_state.replica_id
-        is_consumer = replica_id == CONSUMER
-        self.follower_id = None if is_consumer or replica_id < 0 else replica_id
+        # Kafka's tools for debugging are consumers too, as -2 (FetchRequest.isConsumer).
+        is_consumer = replica_id < 0 and replica_id != FUTURE_REPLICA
+        self.follower_id = replica_id if replica_id >= 0 else None
         """The broker that asks as a follower; None: no broker does."""
         if self.follower_id is not None:
             # One time for all of its partitions, as in Kafka.

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 CONSUMER: Final = -1
 """The replica id in requests of consumers."""
 
+FUTURE_REPLICA: Final = -3
+"""The replica id of a copy in another directory of a broker, which is no consumer either."""
+
 ANY_REPLICA_SINCE: Final = 11
 """The first version in which a consumer may read from a follower (KIP-392)."""
 

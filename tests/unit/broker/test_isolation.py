@@ -1,6 +1,7 @@
 """Readers of committed records: Fetch and ListOffsets up to the last stable offset."""
 
 import asyncio
+from dataclasses import replace
 
 from tailrace.broker.broker import RunningBroker
 from tailrace.model import (
@@ -19,6 +20,7 @@ from tailrace.protocol.messages.fetch import (
     AbortedTransaction,
     FetchPartition,
     FetchRequest,
+    FetchResponse,
     FetchTopic,
     PartitionData,
 )
@@ -118,6 +120,18 @@ async def test_an_open_transaction_ends_what_committed_readers_see(outside: Outs
         assert (committed.aborted_transactions, uncommitted.aborted_transactions) == ((), None)
         at_end = await fetch(peer, request(COMMITTED, offset=3))
         assert (at_end.error_code, bases(at_end)) == (ErrorCode.NONE, [])
+
+
+async def test_tools_for_debugging_see_what_consumers_see(outside: Outside) -> None:
+    """Kafka's ask as replica -2, and get no open transaction and nothing that may be cut."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        await produce(peer, "t", batch(b"plain"))
+        write_open(broker, 7, b"open")
+        asked = replace(request(COMMITTED), replica_id=-2)
+        answer = await peer.ask(ApiKey.FETCH, asked, FetchResponse, version=12)
+        assert bases(answer.responses[0].partitions[0]) == [0]
 
 
 async def test_a_committed_reader_is_told_which_transactions_were_aborted(outside: Outside) -> None:
