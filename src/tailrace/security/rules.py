@@ -90,7 +90,10 @@ class _Cell:
 
 
 def _bits(operation: int) -> int:
-    return _ALL_BITS if operation == AclOperation.ALL else 1 << operation
+    if operation == AclOperation.ALL:
+        return _ALL_BITS
+    # Records of the log may have any number; one without a meaning allows and denies nothing.
+    return 1 << operation if operation > 0 else 0
 
 
 _Cells = dict[tuple[str, str], _Cell]

@@ -56,6 +56,15 @@ def test_a_denial_wins_over_what_is_allowed() -> None:
             assert not Lists(first, second).allows(Op.READ)
 
 
+def test_an_entry_without_a_meaning_changes_nothing() -> None:
+    """The log may have any number as the operation, and Kafka takes it as unknown."""
+    for operation in (-128, -5, 0, 1, 127):
+        for permission in Permission:
+            odd = entry(operation, permission=permission)  # type: ignore[arg-type]
+            lists = Lists(odd, entry(Op.READ))
+            assert {each for each in EVERY if lists.allows(each)} == {Op.READ, Op.DESCRIBE}
+
+
 def test_an_entry_for_all_operations_allows_each_one() -> None:
     """ALL is every operation with that resource, and with no other."""
     lists = Lists(entry(Op.ALL))
