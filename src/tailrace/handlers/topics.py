@@ -108,7 +108,7 @@ async def _create_missing(
     name = wanted.name
     refused = await services.create_topics([wanted], client)
     if name not in refused:
-        # The controllers know only this broker, and not whose request it was.
+        # Whether the topic is created is in the log of the controller, if that has one.
         event = "topic_asked_for" if services.controller is None else "topic_created"
         services.audit.changed(header, event, {"topic": name})
     return refused.get(name)
