@@ -487,7 +487,7 @@ def _verify(
     compared = f", {report.compared} offsets compared with the log" if options else ""
     ahead = f", {report.ahead} not archived yet" if report.ahead else ""
     click.echo(
-        f"{report.rows} rows in {report.files} files{compared}{ahead}, "
+        f"{counted(report.rows, 'row')} in {counted(report.files, 'file')}{compared}{ahead}, "
         f"{report.seconds:.1f} s, {_whole_time()}: {findings}"
     )
     if report.findings:
@@ -495,8 +495,9 @@ def _verify(
 
 
 def _summary_line(summary: "ArchiveSummary") -> str:
+    rows, files = counted(summary.rows, "row"), counted(summary.files, "file")
     parts = [
-        f"{summary.rows} rows in {summary.files} files, {summary.bytes} bytes",
+        f"{rows} in {files}, {summary.bytes} bytes",
         f"{summary.seconds:.1f} s, {summary.rows_per_second} rows/s",
     ]
     if summary.dead_letters:

@@ -27,19 +27,19 @@ def test_archive_and_verify(tmp_path: Path) -> None:
     where = ("--data", tmp_path / "data", "--topic", "t", "--to", tmp_path / "lake")
     result = run(*where)
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("40 rows in 1 files, ")
+    assert result.stdout.startswith("40 rows in 1 file, ")
     result = run(*where, "--verify")
     assert (result.exit_code, "40 offsets compared with the log" in result.stdout) == (0, True)
     assert result.stdout.endswith("clean\n")
     write_numbered(tmp_path / "data", TopicPartition("t", 0), first=40, limit=45)
     assert "5 not archived yet" in run(*where, "--verify").stdout
-    assert run(*where).stdout.startswith("5 rows in 1 files, ")
+    assert run(*where).stdout.startswith("5 rows in 1 file, ")
     [first, _] = sorted((tmp_path / "lake").rglob("*.parquet"))
     first.unlink()
     result = run("--to", tmp_path / "lake", "--verify")
     assert result.exit_code == 1
     assert f"{first.relative_to(tmp_path / 'lake')}: it is not there [missing]" in result.stdout
-    assert result.stdout.endswith("1 findings\n")
+    assert result.stdout.endswith(": 1 finding\n")
 
 
 @pytest.mark.usefixtures("spark")
@@ -67,7 +67,7 @@ def test_a_damaged_log_is_told_with_what_can_be_done(tmp_path: Path) -> None:
     report = ("--option", "onCorruption=skip", "--option", "corruptionReport=")
     assert f"{' '.join(report)}DIR; to find all damage, run tailrace log verify" in str(error)
     result = run(*where, *report[:-1], f"{report[-1]}{tmp_path}")
-    assert result.stdout.startswith("30 rows in 1 files, ")
+    assert result.stdout.startswith("30 rows in 1 file, ")
     next((tmp_path / "lake").rglob("*0.json")).write_text("")
     error = run(*where).exception
     assert isinstance(error, CorruptionError)

@@ -28,14 +28,14 @@ def test_audit_exits_as_verify_does(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (1, "")
     assert "different: t-0: offset 30: " in result.stdout
     assert "the second ends at offset 30 and is 10 records short" in result.stdout
-    told = "1 replicas compared, 1 different (1 log-end)"
+    told = "1 replica compared, 1 different (1 log-end)"
     assert result.stdout.endswith(f": no findings; {told}\n")
     assert told in page.read_text()
     assert "clean" not in page.read_text()
     result = run("audit", "--data", data, "--compare", data)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("1 partition, ")
-    assert result.stdout.endswith("clean; 1 replicas compared, 0 different\n")
+    assert result.stdout.endswith("clean; 1 replica compared, 0 different\n")
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
