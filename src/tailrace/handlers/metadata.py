@@ -27,7 +27,12 @@ from functools import partial
 from typing import Final
 
 from tailrace.cluster.image import Topic
-from tailrace.cluster.topic_rules import InvalidTopicNameError, check_topic_name
+from tailrace.cluster.topic_rules import (
+    InvalidTopicNameError,
+    ReservedTopicError,
+    TopicExistsError,
+    check_topic_name,
+)
 from tailrace.handlers.services import (
     CLUSTER_OPERATIONS,
     NO_OPERATIONS,
@@ -37,7 +42,6 @@ from tailrace.handlers.services import (
 )
 from tailrace.handlers.topics import create_for_client
 from tailrace.handlers.views import View, view_of
-from tailrace.model import METADATA_TOPIC
 from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
@@ -190,18 +194,27 @@ async def _find_or_create(
         check_topic_name(wanted.name)
     except InvalidTopicNameError as error:
         return _missing(wanted.name, error_code(error))
-    # The name of Kafka's metadata log is no error for a reader: the topic is just not there.
-    if may_create and wanted.name != METADATA_TOPIC:
+    if may_create and _may_exist(services, wanted.name):
         # Awaited: a node that is its own controller has the topic in its answer. Another broker
         # answers UNKNOWN_TOPIC_OR_PARTITION while the controller creates it (KIP-590), and clients
         # ask again.
         refused = await create_for_client(services, header, wanted.name)
-        if refused is not None and not isinstance(refused, InvalidTopicNameError):
+        if refused is not None:
             return _missing(wanted.name, error_code(refused))
         topic = view.find_topic(wanted.name, NO_UUID)
     if topic is None:
         return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return await _describe(view, request, topic, slices=slices)
+
+
+def _may_exist(services: Services, name: str) -> bool:
+    try:
+        services.cluster.check_new_name(name)
+    except TopicExistsError:
+        return True  # It comes into the image just now.
+    except (InvalidTopicNameError, ReservedTopicError):
+        return False
+    return True
 
 
 def _missing(name: str, code: ErrorCode) -> MetadataResponseTopic:

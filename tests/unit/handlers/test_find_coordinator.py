@@ -58,7 +58,10 @@ class Answering:
         )
         self.followed.publish(broker(1), broker(2), *records)
 
-    async def _create(self, missing: Sequence[NewTopic]) -> Mapping[str, TailraceError]:
+    async def _create(
+        self, missing: Sequence[NewTopic], client: RequestHeader | None
+    ) -> Mapping[str, TailraceError]:
+        assert client is None
         self.asked_for += missing
         return {}
 

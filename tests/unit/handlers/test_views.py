@@ -89,7 +89,10 @@ class Answering:
     def _find_topic(self, name: str, topic_id: UUID) -> Topic | None:
         return self.followed.cluster.image.find_topic(name, topic_id)
 
-    async def _create(self, missing: Sequence[NewTopic]) -> Mapping[str, TailraceError]:
+    async def _create(
+        self, missing: Sequence[NewTopic], client: RequestHeader | None
+    ) -> Mapping[str, TailraceError]:
+        assert client is not None
         self.asked_for += missing
         return self.refused
 
@@ -296,7 +299,7 @@ async def test_a_name_that_is_none_is_not_asked_of_the_controller() -> None:
     answering = Answering(broker(1), *topic("a.b", A))
     found = (await answering.metadata("a_b", "a b", "__cluster_metadata")).topics
     assert [each.error_code for each in found] == [
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
