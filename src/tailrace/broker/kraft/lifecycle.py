@@ -162,6 +162,8 @@ class Lifecycle:
         self._was_accepted = False
         """Whether a heartbeat of this registration had success."""
         self._is_ready = False
+        self._lacking: frozenset[UUID] = frozenset()
+        """The failed directories that the controllers know of since the last registration."""
         self._directories: dict[UUID, bool] = {}
         """Failed directories, and whether a controller knows it."""
         self._timers: list[asyncio.TimerHandle] = []
@@ -253,8 +255,11 @@ class Lifecycle:
         Needed, too, where the registration lacks directories, because it is older than the level of
         `metadata.version` that has them.
         """
-        if listeners is not None:
-            self._registration = replace(self._registration, listeners=listeners)
+        own = self._registration
+        # Another object in any case: a registration that is under way does not have this.
+        self._registration = replace(
+            own, listeners=own.listeners if listeners is None else listeners
+        )
         self._is_registered = False
         self._soon.set()
 
@@ -392,7 +397,10 @@ class Lifecycle:
         logger.info("broker_registered broker=%d epoch=%d", own.broker_id, answer.broker_epoch)
         self._asker.succeeded()
         self.broker_epoch = answer.broker_epoch
-        self._is_registered, self._was_accepted = True, False
+        # Others may have asked for another one meanwhile.
+        self._is_registered, self._was_accepted = self._registration is own, False
+        # A registration names all directories.
+        self._lacking = frozenset()
         self.on_registered(answer.broker_epoch)
         if not self._registered.done():
             self._registered.set_result(None)
@@ -411,7 +419,10 @@ class Lifecycle:
             # A broker whose image does not follow never learns what it is elected for: a partition
             # would have a leader that does not serve it, as long as heartbeats say all is well.
             # Kafka's ends where it cannot write its metadata log.
-            want_fence=not self._is_ready or not self._can_follow(),
+            # It would be elected for what is in a directory whose failure this heartbeat tells.
+            want_fence=not self._is_ready
+            or not self._can_follow()
+            or (self.is_fenced and not self._lacking.issuperset(failed)),
             want_shut_down=self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=failed,
             cordoned_log_dirs=None if cordoned is None else tuple(sorted(cordoned)),
@@ -430,6 +441,7 @@ class Lifecycle:
         # Those of the request, not what has failed since: Kafka takes those for reported too
         # (`currentOfflineDirs` is a view), and would not stop for them.
         self._directories.update(dict.fromkeys(failed, True))
+        self._lacking = frozenset(failed)
         self._asker.succeeded()
         self._was_accepted = True
         self._take_fencing(is_fenced=answer.is_fenced)

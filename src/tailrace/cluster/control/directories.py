@@ -19,7 +19,7 @@ from tailrace.cluster.control.state import (
 )
 from tailrace.cluster.metadata.batches import RecordToWrite
 from tailrace.cluster.metadata.delta import changed_partition
-from tailrace.cluster.partition_change import Wanted
+from tailrace.cluster.partition_change import NO_LEADER, Wanted
 from tailrace.cluster.records import UNASSIGNED, registration_change
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.assign_replicas_to_dirs import (
@@ -39,7 +39,10 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
     """Note in which log directories of a broker some of its replicas are.
 
     A replica in a directory that is not online is lost: it leaves the ISR. One whose directory is
-    gone is empty: where it was the last leader, it is not elected for that.
+    gone is taken for empty beside a leader, from which it fetches all again. Without a leader it
+    may be the only one that has all, moved by hand or under a new id of its directory: it is
+    elected where it was eligible or led last, as by Kafka's controller. A broker of Tailrace names
+    no place of an empty replica then, if there are others (`broker.kraft.applying`).
 
     Raises:
         RefusedError: UNSUPPORTED_VERSION: the cluster is at a level without directories;
@@ -56,6 +59,7 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
     # may elect a replica that the first one has removed.
     changed: dict[tuple[UUID, int], PartitionRecord] = {}
     lost: dict[tuple[UUID, int], TopicState] = {}
+    leaderless: dict[tuple[UUID, int], TopicState] = {}
     directories = []
     for directory in request.directories:
         is_online = state.is_online(broker_id, directory.id)
@@ -74,7 +78,10 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
                 elif broker_id not in partition.replicas:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 else:
-                    is_new = _begins_empty(state, partition, broker_id, now_in=directory.id)
+                    is_led = partition.leader != NO_LEADER
+                    is_new = is_led and _begins_empty(
+                        state, partition, broker_id, now_in=directory.id
+                    )
                     wanted = Wanted(
                         directories={broker_id: directory.id},
                         emptied=broker_id if is_new else None,
@@ -88,6 +95,8 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
                     changed[topic.topic_id, number] = partition
                     if not is_online:
                         lost[topic.topic_id, number] = topic
+                    elif not is_led:
+                        leaderless[topic.topic_id, number] = topic
                 answers.append(
                     AssignReplicasToDirsResponsePartitionData(
                         partition_index=number, error_code=code
@@ -104,6 +113,11 @@ def assign_directories(state: ControlState, request: AssignReplicasToDirsRequest
     # The last record of such a partition says nothing of directories, so the one before it counts.
     out_of_sync = [(topic, changed[place]) for place, topic in lost.items()]
     records += leader_changes(state, out_of_sync, removed=broker_id)
+    # At once: the broker may be in service already, and nothing else would have them elect.
+    records += leader_changes(
+        state,
+        [(topic, changed[place]) for place, topic in leaderless.items() if place not in lost],
+    )
     answer = AssignReplicasToDirsResponse(
         throttle_time_ms=0, error_code=ErrorCode.NONE, directories=tuple(directories)
     )

@@ -166,9 +166,16 @@ class OwnCluster:
         await self.wait(lambda: holds(self.image))
 
     async def wait(self, holds: Callable[[], bool]) -> None:
-        """Let time pass until something holds, which is looked at every 10 ms."""
-        while not holds():
+        """Let time pass until something holds, which is looked at every 10 ms.
+
+        Raises:
+            AssertionError: it does not hold within 20 minutes.
+        """
+        for _ in range(120_000):
+            if holds():
+                return
             await self.outside.pass_time(0.01)
+        raise AssertionError("what is waited for does not come")
 
 
 async def follow(peer: Peer, *, epoch: int, offset: int, last_epoch: int) -> PartitionData:

@@ -455,6 +455,40 @@ async def test_a_failed_directory_is_told_at_once_and_in_every_heartbeat(outside
         assert on.events == ["unfenced"]
 
 
+async def test_a_broker_is_not_unfenced_before_a_failed_directory_is_known(
+    outside: Outside,
+) -> None:
+    """It would be elected for what is in it; a new registration names all directories again."""
+    async with scene(outside) as on:
+        await on.lifecycle.start()
+        await on.lifecycle.caught_up.wait()
+        on.lifecycle.failed_directory(FIRST)
+        on.lifecycle.ready_to_unfence()
+        await on.lifecycle.unfenced.wait()
+        first = next(each for each in on.controller.beats if each.offline_log_dirs)
+        assert first.want_fence
+        assert not on.controller.beats[-1].want_fence
+        before, on.controller.epoch = len(on.controller.beats), EPOCH + 10
+        await outside.pass_time(5)
+        assert len(on.controller.registrations) == 2
+        # After that with the epoch that is over.
+        told = [each for each in on.controller.beats[before:] if each.broker_epoch == EPOCH + 10]
+        assert [each.want_fence for each in told][:2] == [True, False]
+        assert {each.offline_log_dirs for each in told} == {(FIRST,)}
+
+
+async def test_addresses_that_change_while_a_registration_is_under_way(outside: Outside) -> None:
+    """Those of the last change are registered, whatever the answer to the one before says."""
+    async with scene(outside) as on:
+        await on.run()
+        outside.network.delay_s = 0.1
+        for port in (1, 2):
+            on.lifecycle.register_again([Listener(name="PLAINTEXT", host="here", port=port)])
+            await outside.pass_time(0.15)
+        await outside.pass_time(2)
+        assert [each.listeners[0].port for each in on.controller.registrations] == [9092, 1, 2]
+
+
 async def test_a_broker_stops_if_it_cannot_tell_of_a_directory(outside: Outside) -> None:
     """It would stay the leader of what it cannot read."""
     async with scene(outside) as on:

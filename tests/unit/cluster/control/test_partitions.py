@@ -575,8 +575,8 @@ def test_a_replica_that_was_moved_between_directories_stays_eligible() -> None:
 
 
 def test_a_last_leader_that_was_moved_between_directories_is_elected() -> None:
-    """The log is whole, other than that of a replica whose directory before is gone."""
-    for is_lost in (False, True):
+    """Also where the directory before is gone: nobody else has more, and it may be whole."""
+    for is_gone in (False, True):
         cluster = Controlled()
         one, two = directory(1), directory(1, 1)
         cluster.serve(1, log_dirs=(one, two))
@@ -584,12 +584,55 @@ def test_a_last_leader_that_was_moved_between_directories_is_elected() -> None:
         assign(cluster, 1, {(one, topic.topic_id, 0): 0})
         # Not a clean stop: who is eligible must have all records.
         cluster.pass_ms(60_000)
-        cluster.register(1, log_dirs=(two,) if is_lost else (one, two))
+        cluster.register(1, log_dirs=(two,) if is_gone else (one, two))
         assert cluster.shown() == (-1, (), ())
         assert cluster.partition().last_known_elr == (1,)
         assign(cluster, 1, {(two, topic.topic_id, 0): 0})
         cluster.beat(1)
-        assert cluster.partition().leader == (-1 if is_lost else 1)
+        assert cluster.partition().leader == 1
+
+
+def test_a_leader_is_elected_as_soon_as_its_place_is_known() -> None:
+    """Its broker serves already, and the other replica lacks what was acknowledged since."""
+    cluster = Controlled()
+    one, two = directory(1), directory(1, 1)
+    cluster.serve(1, log_dirs=(one, two))
+    cluster.serve(2)
+    topic = cluster.topic([1, 2], unclean_leader_election_enable="true")
+    assign(cluster, 1, {(one, topic.topic_id, 0): 0})
+    cluster.fence(2)
+    cluster.fence(1)
+    assert cluster.shown() == (-1, (), (1,))
+    cluster.pass_ms(60_000)
+    cluster.register(1, log_dirs=(two,), previous_broker_epoch=cluster.epoch(1))
+    cluster.beat(1)
+    assert cluster.shown() == (-1, (), (1,))
+    assign(cluster, 1, {(two, topic.topic_id, 0): 0})
+    assert cluster.shown() == (1, (1,), ())
+    cluster.beat(2)
+    cluster.elect_unclean()
+    assert cluster.partition().leader == 1
+
+
+def test_a_broker_serves_only_after_what_it_says_of_its_directories() -> None:
+    """A heartbeat that ends the fencing and names a failed directory has it elected for nothing."""
+    cluster = Controlled()
+    one, two = directory(1), directory(1, 1)
+    cluster.serve(1, log_dirs=(one, two))
+    cluster.serve(2)
+    topic = cluster.topic([1, 2], unclean_leader_election_enable="true")
+    assign(cluster, 1, {(one, topic.topic_id, 0): 0})
+    cluster.fence(2)
+    cluster.fence(1)
+    cluster.pass_ms(60_000)
+    cluster.register(1, log_dirs=(one, two), previous_broker_epoch=cluster.epoch(1))
+    assert cluster.beat(1, offline_log_dirs=(one,)).is_fenced
+    assert cluster.shown()[0] == -1
+    assert not cluster.beat(1, offline_log_dirs=(one,)).is_fenced
+    assert cluster.shown()[0] == -1
+    cluster.beat(2)
+    cluster.elect_unclean()
+    assert cluster.partition().leader == 2
 
 
 def test_a_replica_that_is_lost_when_its_reassignment_is_complete() -> None:
