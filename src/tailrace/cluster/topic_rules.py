@@ -93,6 +93,8 @@ class TakenNames:
         self._names: Collection[str] = ()
         self._folded: Mapping[str, str] = {}
         """These names by their `folded_name`, made when a name is checked that may collide."""
+        self._added: dict[str, str] = {}
+        """Other names by theirs."""
 
     def check_is_free(self, name: str, taken: Collection[str]) -> None:
         """Check a name against those that exist; of many calls with the same ones the first looks.
@@ -109,9 +111,14 @@ class TakenNames:
         # By identity: the image is replaced whole, so equal objects are the same topics.
         if self._names is not taken:
             self._names, self._folded = taken, {folded_name(each): each for each in taken}
-        other = self._folded.get(folded_name(name))
+        folded = folded_name(name)
+        other = self._folded.get(folded) or self._added.get(folded)
         if other is not None:
             raise InvalidTopicNameError(f"Topic '{name}' collides with existing topic: {other}")
+
+    def add(self, name: str) -> None:
+        """Have names collide with this one, too, which does not exist yet."""
+        self._added[folded_name(name)] = name
 
 
 def check_partition_limit(count: int) -> None:

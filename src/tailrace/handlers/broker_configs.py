@@ -9,6 +9,7 @@ An unknown name is refused, where Kafka keeps it for plug-ins: there are none he
 mistake. What a request deletes need not be there, and need not be known.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -235,10 +236,10 @@ def check_is_this_broker(services: Services, name: str, *, kind: str, also: str 
     Raises:
         InvalidRequestError: the name is another number, or no number; the words are Kafka's.
     """
-    try:
-        number = int(name)
-    except ValueError:
-        raise InvalidRequestError(f"{kind} must be an integer, but it is: {name[:40]}") from None
+    # As Java reads it: Python's `int` takes more, such as "1_0".
+    if re.fullmatch(r"[+-]?[0-9]{1,10}", name) is None:
+        raise InvalidRequestError(f"{kind} must be an integer, but it is: {name[:40]}")
+    number = int(name)
     if number != services.node_id:
         raise InvalidRequestError(
             f"Unexpected broker id, expected {services.node_id}{also} but received {number}"

@@ -4,12 +4,12 @@ Subscriptions are kept in the metadata log, as in Kafka, and no client is asked 
 a Kafka without a plug-in that takes them does not ask either.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from tailrace.cluster.config_changes import ConfigChange
-from tailrace.cluster.metadata.image import ConfigResource, MetadataImage
+from tailrace.cluster.metadata.image import ConfigResource
 from tailrace.cluster.records import config_records
 from tailrace.cluster.topic_rules import TooManyGroupsError
 from tailrace.config.settings import INT32_MAX, Setting
@@ -42,11 +42,8 @@ _MATCHED: Final = frozenset({
 
 def subscriptions(services: Services) -> list[str]:
     """The names of all subscriptions."""
-    return _subscriptions(services.cluster.metadata)
-
-
-def _subscriptions(image: MetadataImage) -> list[str]:
-    return [each.name for each in image.configs if each.type == ResourceType.CLIENT_METRICS]
+    configs = services.cluster.metadata.configs
+    return [each.name for each in configs if each.type == ResourceType.CLIENT_METRICS]
 
 
 def subscription_entries(services: Services, name: str) -> Iterator[ConfigEntry]:
@@ -92,7 +89,7 @@ async def alter_subscription(
                 raise ConfigError(
                     [f"Can't {operation.name} to key {each.name} because its type is not LIST."]
                 )
-    check_subscription(services.cluster.metadata, name, planned)
+    check_subscription(subscriptions(services), name, planned)
     if planned == stored or is_dry_run:
         return
     owner = ConfigResource(ResourceType.CLIENT_METRICS, name)
@@ -100,8 +97,10 @@ async def alter_subscription(
     await services.changes.on_device(partial(services.own_controller.write, make))
 
 
-def check_subscription(image: MetadataImage, name: str, configs: Mapping[str, str]) -> None:
-    """Check the settings that a subscription is to have; the words are Kafka's.
+def check_subscription(known: Collection[str], name: str, configs: Mapping[str, str]) -> None:
+    """Check the settings that a subscription is to have, beside those that are `known`.
+
+    The words are Kafka's.
 
     Raises:
         InvalidRequestError: no name, an unknown setting, an interval out of range.
@@ -111,8 +110,7 @@ def check_subscription(image: MetadataImage, name: str, configs: Mapping[str, st
     if not name:
         raise InvalidRequestError("Subscription name can't be empty")
     # Only for a new one: those that exist can always be changed and deleted.
-    is_new = configs and not image.configs_of(ResourceType.CLIENT_METRICS, name)
-    if is_new and len(_subscriptions(image)) >= SUBSCRIPTIONS_MAX:
+    if configs and name not in known and len(known) >= SUBSCRIPTIONS_MAX:
         raise TooManyGroupsError(
             f"{SUBSCRIPTIONS_MAX} subscriptions to metrics of clients are the limit"
         )

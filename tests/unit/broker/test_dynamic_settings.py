@@ -291,6 +291,7 @@ async def test_a_change_that_cannot_be_made_is_refused(
     [
         ("2", "Unexpected broker id, expected 1, but received 2"),
         ("x", "Node id must be an integer, but it is: x"),
+        (" 1", "Node id must be an integer, but it is:  1"),
     ],
 )
 async def test_another_broker_is_refused(outside: Outside, name: str, words: str) -> None:

@@ -4,12 +4,11 @@ As Kafka's `ControllerConfigurationValidator`: the settings of groups have the l
 the controller's own file. Those of brokers are checked by the broker that forwards them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from tailrace.broker.config import BROKER_SETTINGS
 from tailrace.cluster.control.state import RefusedError, ResourceRules
-from tailrace.cluster.metadata.image import MetadataImage
 from tailrace.cluster.topic_rules import check_group_limit
 from tailrace.coordinator.groups.settings import ConsumerSettings, check_group_configs
 from tailrace.errors import TailraceError
@@ -17,7 +16,7 @@ from tailrace.handlers.client_metrics import check_subscription
 from tailrace.handlers.services import InvalidRequestError, error_code, error_message
 from tailrace.protocol.config_resources import ResourceType
 
-Check = Callable[[MetadataImage, str, Mapping[str, str]], None]
+Check = Callable[[Collection[str], str, Mapping[str, str]], None]
 
 
 def config_rules(groups: ConsumerSettings) -> Mapping[ResourceType, ResourceRules]:
@@ -33,18 +32,17 @@ def config_rules(groups: ConsumerSettings) -> Mapping[ResourceType, ResourceRule
 
 
 def _check_group(
-    image: MetadataImage, group_id: str, configs: Mapping[str, str], *, groups: ConsumerSettings
+    known: Collection[str], group_id: str, configs: Mapping[str, str], *, groups: ConsumerSettings
 ) -> None:
     if not group_id:
         raise InvalidRequestError("Default group resources are not allowed.")
     check_group_configs(configs, groups)
-    known = {each.name for each in image.configs if each.type == ResourceType.GROUP}
     check_group_limit(group_id, known)
 
 
-def _refuse(image: MetadataImage, name: str, configs: Mapping[str, str], *, check: Check) -> None:
+def _refuse(known: Collection[str], name: str, configs: Mapping[str, str], *, check: Check) -> None:
     """Check, and refuse with the code that a broker answers."""
     try:
-        check(image, name, configs)
+        check(known, name, configs)
     except TailraceError as error:
         raise RefusedError(error_code(error), error_message(error)) from error

@@ -7,6 +7,7 @@ checks before it forwards a request (it knows its own), as in Kafka. The rules f
 subscriptions to metrics are given to the state.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,6 +21,7 @@ from tailrace.cluster.metadata.image import (
     BROKER_RESOURCE,
     MIN_INSYNC_REPLICAS,
     ConfigResource,
+    MetadataImage,
 )
 from tailrace.cluster.partition_change import CORDONS_SINCE
 from tailrace.cluster.topic_rules import InvalidTopicNameError, check_topic_name
@@ -48,6 +50,7 @@ from tailrace.storage.config import usable_configs
 
 _OF_LISTS: Final = (ConfigOperation.APPEND, ConfigOperation.SUBTRACT)
 _CORDONED: Final = "cordoned.log.dirs"
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _VALUE_CHARACTERS_MAX: Final = 32_767
 """Kafka's limit of a value, so that appending to a list ends somewhere."""
 
@@ -121,6 +124,7 @@ def _decide(
 ) -> tuple[list[RecordToWrite], list[tuple[ErrorCode, str | None]]]:
     """The records of all alterations, and what each of them is answered."""
     named = Counter(each.owner for each in alterations)
+    known = _Known(state.image)
     records: list[RecordToWrite] = []
     refusals: list[tuple[ErrorCode, str | None]] = []
     for each in alterations:
@@ -130,7 +134,7 @@ def _decide(
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
-            records += _alteration(state, each)
+            records += _alteration(state, each, known=known)
         except RefusedError as error:
             code, message = error.code, error.message
         except InvalidTopicNameError as error:
@@ -141,7 +145,21 @@ def _decide(
     return records, refusals
 
 
-def _alteration(state: ControlState, wanted: _Alteration) -> list[RecordToWrite]:
+class _Known:
+    """The names of the resources with settings of their own, during one request."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._names: dict[int, set[str]] = {}
+
+    def of(self, kind: int) -> set[str]:
+        """Those of one type, also those that the request has made; looked for once."""
+        if kind not in self._names:
+            self._names[kind] = {each.name for each in self._image.configs if each.type == kind}
+        return self._names[kind]
+
+
+def _alteration(state: ControlState, wanted: _Alteration, *, known: _Known) -> list[RecordToWrite]:
     """The records of the changes of one resource."""
     owner, changes = wanted.owner, wanted.changes()
     if owner.type not in RESOURCE_TYPES:
@@ -152,7 +170,7 @@ def _alteration(state: ControlState, wanted: _Alteration) -> list[RecordToWrite]
         )
     current = state.image.configs_of(*owner)
     kept = {} if wanted.is_replaced else current
-    planned = _planned(state, owner, kept=kept, changes=changes)
+    planned = _planned(state, owner, kept=kept, changes=changes, known=known)
     if owner.type == ResourceType.TOPIC and state.image.topic(owner.name) is None:
         raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{owner.name}' does not exist."
@@ -182,6 +200,7 @@ def _planned(
     *,
     kept: Mapping[str, str],
     changes: Sequence[ConfigChange],
+    known: _Known,
 ) -> dict[str, str]:
     """The settings of a resource after changes to those that it keeps."""
     if owner.type == ResourceType.TOPIC:
@@ -191,11 +210,11 @@ def _planned(
             )
         check_topic_name(owner.name)
         # Another release may have left what is unknown here: it stays, and hinders no change.
-        known = usable_configs(kept)
-        decided = {*known, *(each.name for each in changes)}
+        usable = usable_configs(kept)
+        decided = {*usable, *(each.name for each in changes)}
         return {
             **{name: value for name, value in kept.items() if name not in decided},
-            **plan_configs(known, changes, state.default_configs),
+            **plan_configs(usable, changes, state.default_configs),
         }
     if owner.type == ResourceType.BROKER:
         _check_broker(state, owner.name)
@@ -210,7 +229,10 @@ def _planned(
     if faults:
         raise ConfigError(faults)
     if rules is not None:
-        rules.check(state.image, owner.name, planned)
+        names = known.of(owner.type)
+        rules.check(names, owner.name, planned)
+        if planned:
+            names.add(owner.name)
     return planned
 
 
@@ -218,12 +240,12 @@ def _check_broker(state: ControlState, name: str) -> None:
     """Check that a broker is known whose settings change, or this controller; "" is all of them."""
     if not name:
         return
-    try:
-        node_id = int(name)
-    except ValueError:
+    # Python's `int` takes more, such as " 1" and "1_0", which no broker would find as its own.
+    if _NUMBER.fullmatch(name) is None:
         raise RefusedError(
             ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number."
-        ) from None
+        )
+    node_id = int(name)
     if node_id < 0:
         raise RefusedError(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
     if node_id not in {*state.image.brokers, *state.image.controllers, state.node_id}:

@@ -12,7 +12,7 @@ Invariant: `image` is the replay of all records up to `next_offset`, committed o
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
@@ -63,8 +63,9 @@ class RefusedError(FatalError):
 class ResourceRules(NamedTuple):
     """Rules for the settings of resources of one type, which are known above the cluster."""
 
-    check: Callable[[MetadataImage, str, Mapping[str, str]], None]
-    """Checks all settings that a resource is to have, by its name; raises RefusedError."""
+    check: Callable[[Collection[str], str, Mapping[str, str]], None]
+    """Checks all settings that a resource is to have, by its name and the names of those of this
+    type that have some; raises RefusedError."""
     declared: Mapping[str, Setting] = MappingProxyType({})
     """Settings by their names; values are added to and taken from those that are lists."""
 

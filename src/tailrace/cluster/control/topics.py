@@ -70,9 +70,8 @@ def create_topics(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
     counts = Counter(each.name for each in request.topics)
-    names, new_names = TakenNames(), TakenNames()
+    names = TakenNames()
     records: list[RecordToWrite] = []
-    made: dict[str, UUID] = {}
     results: dict[str, CreatableTopicResult] = {}
     for wanted in request.topics:
         try:
@@ -85,11 +84,10 @@ def create_topics(
                 )
             check_topic_name(wanted.name)
             names.check_is_free(wanted.name, state.image.topic_ids)
-            # Against those of this request too, which Kafka forgets.
-            new_names.check_is_free(wanted.name, tuple(made))
             topic_records, results[wanted.name] = _creation(state, wanted, take)
             records += topic_records
-            made[wanted.name] = results[wanted.name].topic_id
+            # Those of one request are held against each other too, which Kafka forgets.
+            names.add(wanted.name)
         except RefusedError as error:
             results[wanted.name] = _refused(wanted, error.code, error.message)
         except InvalidTopicNameError as error:
@@ -313,7 +311,15 @@ def _refused(wanted: CreatableTopic, code: ErrorCode, message: str | None) -> Cr
 def create_partitions(
     state: ControlState, request: CreatePartitionsRequest, *, take: Take = take_any
 ) -> Decision:
-    """Add partitions to topics (KIP-195), which `take` counts."""
+    """Add partitions to topics (KIP-195), which `take` counts.
+
+    Raises:
+        RefusedError: POLICY_VIOLATION: more than `PARTITIONS_MAX` partitions together.
+    """
+    if sum(_added_count(state, each) for each in request.topics) > PARTITIONS_MAX:
+        raise RefusedError(
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        )
     counts = Counter(each.name for each in request.topics)
     records: list[RecordToWrite] = []
     results: dict[str, CreatePartitionsTopicResult] = {}
@@ -330,6 +336,14 @@ def create_partitions(
         )
     answer = CreatePartitionsResponse(throttle_time_ms=0, results=tuple(results.values()))
     return Decision([] if request.validate_only else records, answer)
+
+
+def _added_count(state: ControlState, wanted: CreatePartitionsTopic) -> int:
+    topic = state.image.topic(wanted.name)
+    # One that is refused by itself adds none.
+    if topic is None or wanted.count > PARTITIONS_MAX:
+        return 0
+    return max(wanted.count - len(topic.partitions), 0)
 
 
 def _growth(

@@ -23,6 +23,7 @@ from tailrace.protocol.messages.create_partitions import (
 from tailrace.protocol.messages.create_topics import CreatableReplicaAssignment, CreateTopicsRequest
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tailrace.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
@@ -191,6 +192,24 @@ def test_a_request_for_too_many_partitions() -> None:
     # Allowed by the count, but with the topic's record there is one too many for a batch.
     request = CreateTopicsRequest(topics=(wanted("foo", 10_000, 1),))
     assert cluster.refused(ApiKey.CREATE_TOPICS, request) is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_request_that_adds_too_many_partitions() -> None:
+    """They count together, before any of them is placed, and none is made."""
+    cluster = Controlled()
+    cluster.serve(0)
+    names = ("a", "b", "c")
+    cluster.create(*(wanted(name, 1, 1) for name in names))
+
+    def growing(count: int) -> CreatePartitionsRequest:
+        topics = tuple(
+            CreatePartitionsTopic(name=name, count=count, assignments=None) for name in names
+        )
+        return CreatePartitionsRequest(topics=topics, timeout_ms=1, validate_only=True)
+
+    key = ApiKey.CREATE_PARTITIONS
+    assert cluster.refused(key, growing(5_000)) is ErrorCode.POLICY_VIOLATION
+    assert [each.error_code for each in cluster.do(key, growing(3_000)).results] == [0, 0, 0]
 
 
 def test_a_dry_run_makes_nothing() -> None:
@@ -410,6 +429,8 @@ def test_settings_are_replaced() -> None:
         (BROKER, "7", ("log.cleaner.threads", 0, "2"), ErrorCode.BROKER_ID_NOT_REGISTERED),
         (BROKER, "-1", ("log.cleaner.threads", 0, "2"), ErrorCode.INVALID_REQUEST),
         (BROKER, "one", ("log.cleaner.threads", 0, "2"), ErrorCode.INVALID_REQUEST),
+        (BROKER, " 0", ("log.cleaner.threads", 0, "2"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1_0", ("log.cleaner.threads", 0, "2"), ErrorCode.INVALID_REQUEST),
         (BROKER, "", ("log.cleaner.threads", 2, "2"), ErrorCode.INVALID_CONFIG),
         (BROKER, "", ("unknown", 3, "2"), ErrorCode.INVALID_CONFIG),
         (BROKER, "0", ("log.cleaner.threads", 0, "2"), ErrorCode.NONE),
@@ -466,6 +487,28 @@ def test_names_with_settings_are_limited(kind: int, setting: str, value: str, co
     assert code is ErrorCode.POLICY_VIOLATION
     assert cluster.configure(kind, "n0", (setting, 1, None))[0] is ErrorCode.NONE
     assert cluster.configure(kind, "another", (setting, 0, value))[0] is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value", "count"),
+    [
+        (METRICS, "interval.ms", "60000", SUBSCRIPTIONS_MAX),
+        (GROUP, "consumer.session.timeout.ms", "50000", GROUPS_MAX),
+    ],
+)
+def test_names_of_one_request_count_too(kind: int, setting: str, value: str, count: int) -> None:
+    """The limit holds within a request, also where nothing is there before it."""
+    changed = (IncrementalAlterableConfig(name=setting, config_operation=0, value=value),)
+    resources = tuple(
+        IncrementalAlterConfigsResource(
+            resource_type=kind, resource_name=f"n{number}", configs=changed
+        )
+        for number in range(count + 5)
+    )
+    request = IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+    answer = Controlled().do(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+    codes = [each.error_code for each in answer.responses]
+    assert codes == [ErrorCode.NONE] * count + [ErrorCode.POLICY_VIOLATION] * 5
 
 
 # -- levels ---------------------------------------------------------------------------------------
