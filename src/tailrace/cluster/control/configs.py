@@ -153,7 +153,7 @@ class _Known:
         self._names: dict[int, set[str]] = {}
 
     def of(self, kind: int) -> set[str]:
-        """Those of one type, also those that the request has made; looked for once."""
+        """The names of one type, also those that the request has made; looked for once."""
         if kind not in self._names:
             self._names[kind] = {each.name for each in self._image.configs if each.type == kind}
         return self._names[kind]

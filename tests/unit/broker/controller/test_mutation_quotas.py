@@ -183,7 +183,7 @@ async def test_topics_are_deleted_within_the_quota(outside: Outside, started: St
 async def test_topics_are_made_on_the_way_within_the_quota(
     outside: Outside, started: Started
 ) -> None:
-    """Those that Metadata creates count for its client, who asks again for what is not there."""
+    """Topics that Metadata creates count for its client, who asks again for those not there."""
     async with started(outside) as peers:
         await limit(peers(), 1)
         names = [f"made{number}" for number in range(40)]

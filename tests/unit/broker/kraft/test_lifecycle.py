@@ -478,7 +478,7 @@ async def test_a_broker_is_not_unfenced_before_a_failed_directory_is_known(
 
 
 async def test_addresses_that_change_while_a_registration_is_under_way(outside: Outside) -> None:
-    """Those of the last change are registered, whatever the answer to the one before says."""
+    """The last change is registered, whatever the answer to the one before says."""
     async with scene(outside) as on:
         await on.run()
         outside.network.delay_s = 0.1
