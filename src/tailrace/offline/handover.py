@@ -27,7 +27,12 @@ from tailrace.cluster.bootstrap import FILE as BOOTSTRAP
 from tailrace.cluster.bootstrap import first_image
 from tailrace.cluster.image import GROUP_RESOURCE, TOPIC_RESOURCE
 from tailrace.cluster.metadata.features import check_levels, metadata_release
-from tailrace.cluster.metadata.image import BROKER_RESOURCE, MetadataImage, TopicState
+from tailrace.cluster.metadata.image import (
+    BROKER_RESOURCE,
+    MIN_INSYNC_REPLICAS,
+    MetadataImage,
+    TopicState,
+)
 from tailrace.cluster.metadata.proof import METADATA_FOLDER, LostMetadataError, prove_metadata
 from tailrace.cluster.metadata.quorum_state import read_quorum_state
 from tailrace.cluster.metadata.replay import MetadataReplay
@@ -512,9 +517,15 @@ def _understood(found: Handover) -> Iterator[Note]:
         yield note(f"quotas of {len(image.quotas)} users, client ids and addresses")
     if image.next_producer_id is not None:
         yield note(f"the next producer id, {image.next_producer_id}")
+    # Both need its listener for controllers in the settings, without which neither starts.
+    led = sorted(image.brokers.keys() - {found.identity.node_id})
+    if led:
+        yield note(
+            f"registrations of the brokers {_list(led)}, whose controller this node is: keep its "
+            "listener for controllers"
+        )
     if not found.is_controller:
         return
-    yield note(f"registrations of the brokers {_list(sorted(image.brokers))}")
     if found.replay.kraft_version == 0:
         yield note(
             "the voters are those of the settings (kraft.version 0): no controller can be added, "
@@ -535,7 +546,7 @@ def _kept(found: Handover) -> Iterator[Note]:
             f"{name} of {owner.name or 'all'}"
             for owner, settings in image.configs.items()
             for name in settings
-            if owner.type == kind
+            if owner.type == kind and name != MIN_INSYNC_REPLICAS
         }
         if changed:
             yield _kept_note(f"settings of {what}: {_list(sorted(changed))}")
@@ -545,10 +556,9 @@ def _kept(found: Handover) -> Iterator[Note]:
     for feature, what in _IDLE_FEATURES.items():
         if image.features.get(feature):
             yield _kept_note(f"{feature} {image.features[feature]}: {what} are not served")
-    others = sorted({*image.brokers, *image.controllers} - {found.identity.node_id})
-    # Those of brokers are what a controller is for, and those of controllers it does not miss.
+    others = sorted(image.controllers.keys() - {found.identity.node_id})
     if others and not found.is_controller:
-        yield _kept_note(f"registrations of other nodes: {_list(others)}")
+        yield _kept_note(f"registrations of other controllers: {_list(others)}")
 
 
 def _kept_note(sentence: str) -> Note:

@@ -24,7 +24,13 @@ from tailrace.offline.metadata_state import END, metadata_state
 from tailrace.protocol.metadata_records import VotersRecord
 from tailrace.records.control import ControlType
 from tailrace.testing import MemoryFiles, Outside
-from tests.unit.broker.controller.own_clusters import CONTROLLER, PORT, OwnCluster, own_cluster
+from tests.unit.broker.controller.own_clusters import (
+    CONTROLLER,
+    PORT,
+    OwnCluster,
+    cluster_of_both,
+    own_cluster,
+)
 
 LOG = "data/__cluster_metadata-0"
 OTHERS = (Controller(101, "127.0.0.1", 9292), Controller(102, "kafka.example", 9293))
@@ -62,6 +68,20 @@ async def test_a_controller_is_no_broker(outside: Outside) -> None:
     assert "1 topics with 1 partitions" in understood
     assert "registrations of the brokers 1, 2" in understood
     assert "other nodes" not in understood
+
+
+async def test_a_node_with_both_roles_names_the_brokers_that_need_it(outside: Outside) -> None:
+    """They are not state without effect: without its listener for controllers it does not start."""
+    async with cluster_of_both(outside, 2) as cluster:
+        await cluster.add_topic(replicas=(1, 2))
+    found = plan_handover(cluster.disks[1], ["data"])
+    assert not found.is_controller
+    by_effect = {
+        effect: " ".join(each.sentence for each in found.notes if each.effect is effect)
+        for effect in Effect
+    }
+    assert "the brokers 2, whose controller this node is" in by_effect[Effect.UNDERSTOOD]
+    assert "registrations" not in by_effect[Effect.KEPT]
 
 
 async def test_a_controller_that_runs_is_not_ready(outside: Outside) -> None:
