@@ -36,6 +36,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID, Message, Records
 from tailrace.protocol.frames import (
     Caller,
+    RequestHeader,
     decode_response,
     encode_request,
     encode_response,
@@ -89,6 +90,7 @@ BEAT_MS: Final = 300
 TOPIC: Final = "made"
 AHEAD: Final = 1_000_000
 """Records of the metadata log that this broker claims to have applied; it reads none of them."""
+_CLIENT: Final = RequestHeader(ApiKey.METADATA, 12, 1, "compat")
 WAIT_S: Final = 30.0
 """Longest wait for something that Kafka does soon."""
 
@@ -304,7 +306,9 @@ async def _forwarded(broker: _Broker) -> list[str]:
     if result.error_code != ErrorCode.NONE or result.num_partitions != 2:
         faults.append(f"CreateTopics: {result}")
     broker.topic_id = result.topic_id
-    again = await broker.forwarding.ask(CreateTopicsRequest(topics=(topic,)), CreateTopicsResponse)
+    again = await broker.forwarding.ask(
+        CreateTopicsRequest(topics=(topic,)), CreateTopicsResponse, client=_CLIENT
+    )
     if again.topics[0].error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
         faults.append(f"CreateTopics again: {again}")
     change = IncrementalAlterableConfig(name="retention.ms", value="5000")
@@ -426,7 +430,9 @@ async def _killed(broker: _Broker, kafka: Kafka) -> list[str]:
         await asyncio.to_thread(kafka.start)
         await _settled(lambda: any("controllers_back" in each for each in lines))
     first = await broker.forwarding.ask(
-        AlterPartitionReassignmentsRequest(), APIS[ApiKey.ALTER_PARTITION_REASSIGNMENTS].response
+        AlterPartitionReassignmentsRequest(),
+        APIS[ApiKey.ALTER_PARTITION_REASSIGNMENTS].response,
+        client=_CLIENT,
     )
     faults = [str(first)] if getattr(first, "error_code", 0) else []
     counts = [

@@ -30,6 +30,7 @@ from tailrace.errors import TailraceError
 from tailrace.model import LeaderEpoch, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.broker_registration import Listener
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
@@ -49,6 +50,7 @@ from tailrace.testing.script import FaultKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+CLIENT = RequestHeader(ApiKey.METADATA, 12, 1, "client")
 BROKERS = (1, 2)
 PARTITIONS = 3
 STEPS = 40
@@ -249,7 +251,7 @@ class World:
             topics=(CreatableTopic(name=name, num_partitions=1, replication_factor=1),)
         )
         try:
-            answer = await broker.forwarding.ask(request, CreateTopicsResponse)
+            answer = await broker.forwarding.ask(request, CreateTopicsResponse, client=CLIENT)
         except TailraceError:
             return
         # A request whose answer was lost has created it already.
@@ -260,7 +262,9 @@ class World:
         """An operator takes a broker for dead that is alive."""
         try:
             await broker.forwarding.ask(
-                UnregisterBrokerRequest(broker_id=broker.number), UnregisterBrokerResponse
+                UnregisterBrokerRequest(broker_id=broker.number),
+                UnregisterBrokerResponse,
+                client=CLIENT,
             )
         except TailraceError:
             return
