@@ -303,8 +303,12 @@ class ConsumerCalls:
         timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
         timeout: float | None = None,
     ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        """The first record from a time on (ms since 1970), by partition; None if there is none."""
-        return self._offsets_at(timestamps, self._deadline(timeout))
+        """The first record from a time on (ms since 1970), by partition; None if there is none.
+
+        Raises:
+            ValueError: a time is negative.
+        """
+        return self._offsets_of_times(timestamps, self._deadline(timeout))
 
     @operation
     def seek_to_time(
@@ -314,13 +318,16 @@ class ConsumerCalls:
 
         Of all assigned partitions if none are given. None, and the end of the log, where no record
         is as late.
+
+        Raises:
+            ValueError: the time is negative.
         """
         engine = self._engine
         places = all_partitions(partitions) or tuple(engine.subscription.assigned)
         for each in places:
             engine.subscription.of(each)
         at = dict.fromkeys(places, timestamp_ms)
-        found = yield from self._offsets_at(at, self._deadline(timeout))
+        found = yield from self._offsets_of_times(at, self._deadline(timeout))
         for each, place in found.items():
             # A rebalance may have taken it away while the leader was asked.
             if each not in engine.subscription.assigned:
@@ -433,15 +440,16 @@ class ConsumerCalls:
         assert state.position is not None, "the wait has ended"
         return state.position.offset
 
-    def _offsets_at(
+    def _offsets_of_times(
         self,
         timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
         deadline: float,
     ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        """ListOffsets for each partition.
+        """The offsets of times that a program has given.
 
         Raises:
             TypeError: a partition is none, or a timestamp is no number.
+            ValueError: a timestamp is negative, which the protocol has for the ends of a log.
         """
         self._engine.check_open()
         if not isinstance(timestamps, Mapping):
@@ -455,7 +463,19 @@ class ConsumerCalls:
                 raise TypeError(
                     f"the time for {partition} is {kind_of(timestamp)}; give ms since 1970 as int"
                 )
-        query = self._engine.lookups.ask(asked)
+            if timestamp < 0:
+                raise ValueError(
+                    f"the time {timestamp} for {partition} is negative; the ends of logs are those "
+                    "of beginning_offsets and end_offsets, seek_to_beginning and seek_to_end"
+                )
+        return (yield from self._offsets_at(asked, deadline))
+
+    def _offsets_at(
+        self, asked: Mapping[TopicPartition, int], deadline: float
+    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+        """ListOffsets for each partition: of a time, or of an end."""
+        self._engine.check_open()
+        query = self._engine.lookups.ask(dict(asked))
         about = "offsets of " + ", ".join(map(str, sorted(asked)))
         return (yield from self._result(query, deadline, about=about))
 
@@ -541,11 +561,10 @@ class ConsumerCalls:
         self._reader = self._last_reader = reader
         try:
             yield
-        except Exception:
-            raise
         except BaseException:
             with self._engine.lock:
-                # Ctrl-C, or a task that was cancelled: the records have not reached the program.
+                # Ctrl-C, a task that was cancelled, or a hook that has raised in a call that had
+                # read: the records have not reached the program.
                 self._handling.take_back()
             raise
         finally:

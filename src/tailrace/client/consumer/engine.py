@@ -249,6 +249,12 @@ class ConsumerEngine:
         if self.group is not None:
             self.group.polled(now)
 
+    def reads_on(self, now: float) -> None:
+        """Note that a call of the program that reads for long is at work, not the program."""
+        self.now = now
+        if self.group is not None:
+            self.group.reads_on(now)
+
     def check_open(self) -> None:
         """Raise ClosedConsumerError if the consumer was closed, or in a fork of its process."""
         error = self.closed_error

@@ -18,6 +18,7 @@ transactions, gaps. An error is raised only if nothing is returned with it.
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -180,13 +181,14 @@ class Fetches:
                     idle.append(state)
                 continue
             # After an error nothing can be fetched before the caller has seen it.
-            if state.is_fetching or (state.parts and state.parts[-1].error is not None):
+            if state.parts and state.parts[-1].error is not None:
                 continue
             if now < state.retry_at:
                 self._wake_at = min(self._wake_at, state.retry_at)
                 continue
             node_id = self._node_of(state, now)
-            if node_id is None:
+            # One that has moved from a broker that hangs is not waited for: its answer comes late.
+            if node_id is None or node_id == state.fetching_at:
                 continue
             if len(state.parts) >= PARTS_MAX:
                 full.add(node_id)
@@ -224,8 +226,9 @@ class Fetches:
         for state in sorted(states, key=lambda each: each.partition.topic):
             each = state.partition
             assert state.position is not None, "a fetchable partition has a position"
+            state.topic_id = self._metadata.topic_id(each.topic)
             wanted[each] = Wanted(
-                self._metadata.topic_id(each.topic) or NO_UUID,
+                state.topic_id or NO_UUID,
                 state.fetch_offset,
                 state.position.leader.epoch,
                 self._sizes.get(each, size),
@@ -239,7 +242,7 @@ class Fetches:
         flight = _Flight(node, plan, asked)
         self._in_flight[node.id] = flight
         for state in states:
-            state.is_fetching = True
+            state.fetching_at = node.id
         # A batch that did not fit is asked for with its whole size, or it would never come.
         room = max([room, *(self._sizes.get(each, 0) for each in wanted)])
         self._transmit(node.id, plan, room=room, now=now, done=partial(self._answered, flight))
@@ -348,16 +351,18 @@ class Fetches:
         has_some: Callable[[], bool],
     ) -> None:
         ready = self.ready
-        # A copy, because partitions leave it on the way.
-        for partition in list(ready):
+        turns = deque(ready)
+        while turns:
+            partition = turns.popleft()
             state = self._subscription.assigned.get(partition)
             if state is None or not state.parts:
                 del ready[partition]
                 continue
             if not state.is_fetchable:
                 continue
+            is_over = False
             try:
-                while has_room() and state.parts:
+                while has_room() and not is_over:
                     part = state.parts[0]
                     if not take_part(state, part):
                         # The error is raised by the next poll, which finds it first: nothing is
@@ -365,6 +370,7 @@ class Fetches:
                         if part.error is not None and has_some():
                             return
                         self._end_part(state, part)
+                        is_over = True
             except Exception:
                 if has_some():
                     return
@@ -373,10 +379,15 @@ class Fetches:
                 self.rescan()
                 self._metrics.error_count += 1
                 raise
-            if not has_room():
+            if not is_over:
                 # It stays in front, so that the next poll continues where this one has ended.
                 return
             del ready[partition]
+            if state.parts:
+                # After one answer it is the turn of the others: these come faster than a program
+                # may be.
+                ready[partition] = None
+                turns.append(partition)
 
     def _end_part(self, state: Assigned, part: FetchedPart) -> None:
         """Continue after a part that was returned, or raise its error."""
@@ -415,7 +426,8 @@ class Fetches:
             del self._in_flight[node_id]
         self.needs_scan = True
         for each in _states(self._subscription, flight):
-            each.is_fetching = False
+            if each.fetching_at == node_id:
+                each.fetching_at = NO_NODE
         session = self._sessions.get(node_id)
         # The consumer was closed meanwhile, which ends the sessions.
         if session is None:

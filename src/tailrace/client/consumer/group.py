@@ -167,8 +167,18 @@ class ConsumerGroup:
         if self._auto_commit.is_due(now):
             self._commit_by_itself(self._handling.handled(), now)
 
+    def reads_on(self, now: float) -> None:
+        """The caller is alive, and has not been given anything new to handle."""
+        if self._subscription.is_by_group:
+            self.member.polled(now)
+
     def check_progress(self, now: float) -> None:
-        """Note what an iteration has done since the last poll: the caller is alive."""
+        """Note what an iteration has done since the last poll: the caller is alive.
+
+        So it is while it waits for records, however long: as each turn of Kafka's poll does.
+        """
+        if self._handling.is_waiting:
+            self.reads_on(now)
         taken_at = self._handling.taken_at
         if taken_at > self._taken_at:
             self._taken_at = taken_at

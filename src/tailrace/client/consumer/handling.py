@@ -57,6 +57,8 @@ class Handling:
         """The offsets that `progress` has given last."""
         self.is_taking = False
         """Whether a reading call has begun, and has not returned its records."""
+        self.is_waiting = False
+        """Whether a reading call waits for records, so that the program is not at work."""
 
     # -- the caller ----------------------------------------------------------------------------
 
@@ -84,6 +86,7 @@ class Handling:
         """More is asked for: all that was returned is handled."""
         self._processed, self.in_hand = self.returned(), None
         self._committed.clear()
+        self._subscription.begin_call()
         self.is_taking = True
 
     def passed(self) -> None:
@@ -91,6 +94,7 @@ class Handling:
         positions = self._subscription.consumed()
         if positions != self._processed:
             self._processed = positions
+            self._subscription.begin_call()
 
     def committed(self, offsets: Offsets) -> None:
         """The program has committed these offsets: records before them are handled."""
@@ -159,17 +163,9 @@ class Handling:
 
     def take_back(self) -> None:
         """Read again what an interrupted call has taken and not returned."""
-        if not self.is_taking:
-            return
-        self.put_back()
-        positions = self._subscription.consumed()
-        self.hold_back(
-            {
-                each: at.offset
-                for each, at in self._processed.items()
-                if each in positions and at.offset < positions[each].offset
-            }
-        )
+        if self.is_taking:
+            self.put_back()
+            self.hold_back(self._subscription.read_from())
 
 
 def _lower(places: dict[TopicPartition, OffsetAndMetadata], record: "ConsumerRecord") -> None:

@@ -177,7 +177,10 @@ class OffsetLookups:
         for state in self._due(Phase.AWAIT_VALIDATION, now):
             leader = self._metadata.leader(state.partition)
             assert state.position is not None, "a position is validated"
-            if leader is not None and leader.epoch < state.position.epoch:
+            topic_id = self._metadata.topic_id(state.partition.topic)
+            # One that was made again begins with epoch 0, and its leader says where its log ends.
+            is_same = None in {state.topic_id, topic_id} or state.topic_id == topic_id
+            if is_same and leader is not None and leader.epoch < state.position.epoch:
                 # The metadata is older than the record: this leader may have been deposed.
                 self._metadata.request_update()
                 self._postpone(state)

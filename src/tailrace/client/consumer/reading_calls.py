@@ -256,8 +256,13 @@ class ReadingCalls(ConsumerCalls):
             engine.fetches.columns(collector)
             return collector if collector.row_count else None
 
-        yield from self._wait_for_records(take, deadline, is_more=is_more)
-        return collector.finish()
+        try:
+            yield from self._wait_for_records(take, deadline, is_more=is_more)
+            return collector.finish()
+        except BaseException:
+            # Its rows are read again.
+            self._collectors = {}
+            raise
 
     def _polled(self) -> Steps[None]:
         """Count all that was returned as handled, and do what the group wants."""
@@ -274,7 +279,9 @@ class ReadingCalls(ConsumerCalls):
         """The result of `take`, once there is something in it; None at the deadline."""
         engine = self._engine
         engine.check_readable()
-        if not is_more:
+        if is_more:
+            engine.reads_on(self._clock())
+        else:
             engine.polled(self._clock())
         while True:
             yield from self._rebalance()
@@ -289,7 +296,12 @@ class ReadingCalls(ConsumerCalls):
                 engine.handling.passed()
             # `on_metrics` is due while this waits, so the wait ends for it.
             due_at = self._metrics_call.due_at
-            if not (yield Until(lambda: engine.has_news, min(deadline, due_at))):
+            engine.handling.is_waiting = True
+            try:
+                has_news = yield Until(lambda: engine.has_news, min(deadline, due_at))
+            finally:
+                engine.handling.is_waiting = False
+            if not has_news:
                 engine.check_readable()
                 if not due_at <= self._clock() < deadline:
                     return None

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from tailrace.client.cluster_metadata import NO_NODE, NOBODY, Leader
 from tailrace.client.consumer.errors import SubscriptionError
@@ -100,8 +101,12 @@ class Assigned:
     """Records that were fetched and not returned, in the order of offsets."""
     fetch_offset: int = 0
     """The offset of the next fetch: after `parts`."""
-    is_fetching: bool = False
-    """Whether a fetch of it is in flight."""
+    fetching_at: int = NO_NODE
+    """The broker at which a fetch of it is in flight; -1: there is none."""
+    topic_id: UUID | None = None
+    """The id of the topic that was fetched last."""
+    read_from: int | None = None
+    """The offset from which the present call of the program has read; None: it has read nothing."""
 
     @property
     def has_position(self) -> bool:
@@ -152,6 +157,8 @@ class Assigned:
     def read_to(self, offset: int, epoch: int) -> None:
         """Move the position past records that were returned or passed over."""
         assert self.position is not None, "records were returned without a position"
+        if self.read_from is None:
+            self.read_from = self.position.offset
         self.position = Position(
             # Old formats have no epochs: keep the last one that is known.
             offset,
@@ -169,6 +176,8 @@ class Assigned:
 
     def _changed(self) -> None:
         self.version += 1
+        # A seek counts, also if the call in which it was made is interrupted.
+        self.read_from = None
         self.is_asked = False
         self.retry_at = 0.0
         self.drop_parts()
@@ -272,6 +281,19 @@ class SubscriptionState:
             each: OffsetAndMetadata(state.position.offset, state.position.epoch)
             for each, state in self.assigned.items()
             if state.position is not None
+        }
+
+    def begin_call(self) -> None:
+        """A call of the program begins, or has read nothing that it would return."""
+        for state in self.assigned.values():
+            state.read_from = None
+
+    def read_from(self) -> dict[TopicPartition, int]:
+        """The offsets from which the present call has read, of the partitions that it has read."""
+        return {
+            each: state.read_from
+            for each, state in self.assigned.items()
+            if state.read_from is not None
         }
 
     def set_paused(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
