@@ -228,11 +228,7 @@ def next_state(
         registered_at = beats.registered_at(broker_id)
         assert registered_at is not None, "the broker is registered"
         is_caught_up = request.current_metadata_offset >= registered_at
-        # What it says of its directories comes first, and it serves from the next heartbeat on.
-        # Kafka's controller elects it for what is in a directory that fails with this one.
-        known = state.image.brokers[broker_id].log_dirs if state.names_directories else ()
-        loses_directories = not set(known).isdisjoint(request.offline_log_dirs)
-        may_serve = is_caught_up and not request.want_fence and not loses_directories
+        may_serve = is_caught_up and not request.want_fence
         return now, BrokerState.UNFENCED if may_serve else now
     now = BrokerState.UNFENCED
     if request.want_fence:

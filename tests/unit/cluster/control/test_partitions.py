@@ -614,27 +614,6 @@ def test_a_leader_is_elected_as_soon_as_its_place_is_known() -> None:
     assert cluster.partition().leader == 1
 
 
-def test_a_broker_serves_only_after_what_it_says_of_its_directories() -> None:
-    """A heartbeat that ends the fencing and names a failed directory has it elected for nothing."""
-    cluster = Controlled()
-    one, two = directory(1), directory(1, 1)
-    cluster.serve(1, log_dirs=(one, two))
-    cluster.serve(2)
-    topic = cluster.topic([1, 2], unclean_leader_election_enable="true")
-    assign(cluster, 1, {(one, topic.topic_id, 0): 0})
-    cluster.fence(2)
-    cluster.fence(1)
-    cluster.pass_ms(60_000)
-    cluster.register(1, log_dirs=(one, two), previous_broker_epoch=cluster.epoch(1))
-    assert cluster.beat(1, offline_log_dirs=(one,)).is_fenced
-    assert cluster.shown()[0] == -1
-    assert not cluster.beat(1, offline_log_dirs=(one,)).is_fenced
-    assert cluster.shown()[0] == -1
-    cluster.beat(2)
-    cluster.elect_unclean()
-    assert cluster.partition().leader == 2
-
-
 def test_a_replica_that_is_lost_when_its_reassignment_is_complete() -> None:
     """The broker that the reassignment has removed is not elected in its place."""
     cluster = Controlled()
