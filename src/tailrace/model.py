@@ -24,6 +24,9 @@ ProducerId = NewType("ProducerId", int)
 ProducerEpoch = NewType("ProducerEpoch", int)
 """Epoch of a producer id; a producer with an older one is fenced."""
 
+PRODUCER_EPOCH_MAX = ProducerEpoch(32_767)
+"""The last epoch of a producer id."""
+
 
 class TopicPartition(NamedTuple):
     """A partition by its topic's name and its number, as Kafka writes it: `flights-3`."""

@@ -38,7 +38,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from tailrace.errors import CorruptionError, FatalError, UnsupportedCodecError
-from tailrace.model import AppendOrigin, Offset, ProducerEpoch, ProducerId
+from tailrace.model import PRODUCER_EPOCH_MAX, AppendOrigin, Offset, ProducerEpoch, ProducerId
 from tailrace.records.batch import Batch
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
 from tailrace.records.layout import SEQUENCE_MAX
@@ -651,7 +651,9 @@ def _check_marker(
     if marker is None:
         return
     _check_epoch(batch, known, origin)
-    if raises_epoch and known.is_writing(batch.producer_epoch):
+    # A transaction of the last epoch, which a faulty producer may have begun, can only end in it.
+    may_raise = batch.producer_epoch < PRODUCER_EPOCH_MAX
+    if raises_epoch and may_raise and known.is_writing(batch.producer_epoch):
         # It comes a second time, late: it has ended the transaction before this one.
         raise InvalidProducerEpochError(
             batch.producer_id, epoch=batch.producer_epoch, known_epoch=known.epoch

@@ -25,13 +25,12 @@ from typing import Any, NamedTuple
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.coordinator.transactions.records import transaction_record
 from tailrace.coordinator.transactions.state import (
-    EPOCH_MAX,
     EPOCH_PER_TRANSACTION,
     PREPARED,
     Transaction,
 )
 from tailrace.coordinator.transactions.state import TransactionStatus as Status
-from tailrace.model import ProducerEpoch, ProducerId, TopicPartition
+from tailrace.model import PRODUCER_EPOCH_MAX, ProducerEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -633,7 +632,7 @@ def _is_asking(name: str, asker: Producer, life: Life) -> bool:
         return True
     if name in {"given", "first id", "first id, last epoch"} and asker.id == life.producer.id:
         return False
-    return asker.id >= 0 and 0 <= asker.epoch <= EPOCH_MAX
+    return asker.id >= 0 and 0 <= asker.epoch <= PRODUCER_EPOCH_MAX
 
 
 def _settled(life: Life) -> Run:

@@ -305,6 +305,14 @@ def test_a_marker_that_comes_again_late_does_not_end_the_next_transaction() -> N
     assert not has_open_transaction(log)
 
 
+def test_a_transaction_of_the_last_epoch_ends() -> None:
+    """There is no next epoch for its marker, which in Kafka is let through, too."""
+    log = verifying()
+    send(log, guard=begin(log, epoch=32_767), epoch=32_767)
+    end(log, epoch=32_767, raises_epoch=True)
+    assert not has_open_transaction(log)
+
+
 def test_a_producer_of_epochs_that_the_log_does_not_know_begins_at_zero() -> None:
     """Its first batch is on its way, or lost: a later one would leave a hole (KIP-890)."""
     log = verifying()

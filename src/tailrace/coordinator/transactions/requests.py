@@ -14,7 +14,6 @@ from tailrace.coordinator.transactions import state
 from tailrace.coordinator.transactions.state import (
     CLASSIC,
     COMPLETE,
-    EPOCH_MAX,
     EPOCH_PER_TRANSACTION,
     LAST_EPOCH_OF_CLIENTS,
     NO_EPOCH,
@@ -22,7 +21,13 @@ from tailrace.coordinator.transactions.state import (
     TransactionStatus,
     is_exhausted,
 )
-from tailrace.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.model import (
+    NO_PRODUCER_ID,
+    PRODUCER_EPOCH_MAX,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+)
 from tailrace.protocol.errors import ErrorCode
 from tailrace.values import dataclass
 
@@ -160,7 +165,7 @@ def plan_add(
         return error
     # An abort of Kafka before 4.3 may have left it. A transaction under it could not be fenced, nor
     # ended: a marker needs an epoch more. The client is fenced, and InitProducerId gives a new id.
-    if current.producer_epoch >= EPOCH_MAX:
+    if current.producer_epoch >= PRODUCER_EPOCH_MAX:
         return ErrorCode.PRODUCER_FENCED
     # A producer names its partitions again after a lost answer: no record is needed.
     is_open = current.status is TransactionStatus.ONGOING
@@ -252,12 +257,12 @@ def _plan_raising_end(
     if request.producer.producer_id != current.producer_id and not _is_overflow(current, request):
         return ProducerReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     # No client ever gets this epoch: it is left for the coordinator to fence with.
-    if request.producer.producer_epoch >= EPOCH_MAX:
+    if request.producer.producer_epoch >= PRODUCER_EPOCH_MAX:
         return ProducerReply(ErrorCode.PRODUCER_FENCED)
     if not (is_current or (is_repeated and current.status in COMPLETE)):
         return ProducerReply(ErrorCode.PRODUCER_FENCED)
     # Kafka before 4.3 leaves epoch 32767 when it aborts: the client gets the next producer id.
-    if is_repeated and current.producer_epoch != EPOCH_MAX:
+    if is_repeated and current.producer_epoch != PRODUCER_EPOCH_MAX:
         return _ended(current, request)
     # To abort what has not begun is allowed, and raises the epoch: the client may not know whether
     # its first write has come (KIP-890). To commit it is an error of the client.

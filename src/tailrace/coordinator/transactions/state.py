@@ -14,16 +14,21 @@ from enum import IntEnum
 from typing import Final
 
 from tailrace.coordinator.machine import TransactionalProducer
-from tailrace.model import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
+from tailrace.model import (
+    NO_PRODUCER_ID,
+    PRODUCER_EPOCH_MAX,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+)
 from tailrace.values import dataclass, replace
 
 NO_EPOCH: Final = ProducerEpoch(-1)
 """No producer epoch."""
 NO_TIME = -1
 """No transaction has begun."""
-EPOCH_MAX = 32_767
-LAST_EPOCH_OF_CLIENTS = EPOCH_MAX - 1
-"""Clients never get `EPOCH_MAX`, so that every producer can be fenced with one epoch more."""
+LAST_EPOCH_OF_CLIENTS = PRODUCER_EPOCH_MAX - 1
+"""Clients never get the last one, so that every producer can be fenced with one epoch more."""
 
 CLASSIC = 0
 """Transaction version of clients before KIP-890; version 1 changed records only."""
@@ -214,7 +219,7 @@ def prepared(
     assert is_open or (current.status in IDLE and not is_commit)
     raises_epoch = client_version >= EPOCH_PER_TRANSACTION
     # There is none after the last one; the client continues with the next producer id.
-    epoch = ProducerEpoch(min(current.producer_epoch + raises_epoch, EPOCH_MAX))
+    epoch = ProducerEpoch(min(current.producer_epoch + raises_epoch, PRODUCER_EPOCH_MAX))
     status = TransactionStatus.PREPARE_COMMIT if is_commit else TransactionStatus.PREPARE_ABORT
     return replace(
         current,
