@@ -452,7 +452,13 @@ class Shard(Generic[M]):
 
     def _append(self, decision: Decision[object]) -> None:
         # One batch: after a crash all of the records are there, or none.
-        batch = self._batch_of(decision)
+        try:
+            batch = self._batch_of(decision)
+        except Exception as error:
+            # Such as a text that is longer than its record may have it.
+            if decision.undo is not None:
+                decision.undo(error)
+            raise
         started_s = self._clock.monotonic_s()
         try:
             offset = self._log.append(batch, guard=decision.guard)

@@ -3,8 +3,10 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from tailrace.coordinator.groups.classic_group import ClassicState
-from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.errors import ErrorCode, UnencodableMessageError
 from tailrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.unit.coordinator.groups.stage import (
     DELAY,
@@ -359,3 +361,19 @@ async def test_a_cooperative_rebalance_needs_two_generations(broker: Broker) -> 
     assert await second.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
     assert (await second.join()).generation_id == (await leading).generation_id == 3
     await synced(broker, leader, second)
+
+
+@on_stage()
+async def test_assignments_that_cannot_be_stored_begin_another_rebalance(broker: Broker) -> None:
+    """An instance id may be so long that its member fits no record; nobody waits for ever."""
+    members = [Member(broker, "a"), Member(broker, "b", instance_id="x" * 32_767)]
+    joining = [each.join() for each in members]
+    await broker.passes(DELAY * 3)
+    await asyncio.gather(*joining)
+    leader, follower = sorted(members, key=lambda each: not each.is_leader)
+    following = follower.sync()
+    await broker.passes(MOMENT)
+    with pytest.raises(UnencodableMessageError):
+        await leader.sync(assigned_to(members))
+    assert (await following).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert broker.state is ClassicState.PREPARING_REBALANCE
