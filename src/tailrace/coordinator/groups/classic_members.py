@@ -314,22 +314,29 @@ def _sender(group: ConsumerGroup, request: JoinGroupRequest, member_id: str) -> 
 def _find(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> ConsumerMember | ErrorCode:
+    found = _find_any(group, member_id, instance_id)
+    if not isinstance(found, ErrorCode) and not found.is_classic:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return found
+
+
+def _find_any(
+    group: ConsumerGroup, member_id: str, instance_id: str | None
+) -> ConsumerMember | ErrorCode:
     member = group.members.get(member_id)
     if instance_id is not None:
         owner = group.static_member(instance_id)
         if owner is not None and owner.member_id != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
         member = owner
-    if member is None or not member.is_classic:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    return member
+    return ErrorCode.UNKNOWN_MEMBER_ID if member is None else member
 
 
 def _named_member(group: ConsumerGroup, named: MemberIdentity) -> ConsumerMember | ErrorCode:
     if named.group_instance_id is not None and not named.member_id:
         return group.static_member(named.group_instance_id) or ErrorCode.UNKNOWN_MEMBER_ID
-    # A member of the consumer protocol leaves with its heartbeat, and not with this request.
-    return _find(group, named.member_id, named.group_instance_id)
+    # Also one of the consumer protocol, which leaves with its heartbeat: an operator removes it so.
+    return _find_any(group, named.member_id, named.group_instance_id)
 
 
 def _is_of_member(member: ConsumerMember, request: SyncGroupRequest) -> bool:

@@ -49,6 +49,9 @@ class Committer(NamedTuple):
     instance_id: str | None
 
 
+_NOBODY: Final = Committer(-1, "", None)
+
+
 class MemberAtEpoch(NamedTuple):
     """The client that fetches."""
 
@@ -125,6 +128,9 @@ def consumer_commit_codes(group: ConsumerGroup, commit: Commit) -> list[ErrorCod
     count, epoch = len(commit.offsets), commit.committer.generation
     is_transactional = commit.producer is not None
     if epoch < 0 and not group.members:
+        return [ErrorCode.NONE] * count
+    # TxnOffsetCommit may name no member: before v3 it cannot, and a producer need not.
+    if is_transactional and commit.committer == _NOBODY:
         return [ErrorCode.NONE] * count
     member = group.members.get(commit.committer.member_id)
     if member is None:

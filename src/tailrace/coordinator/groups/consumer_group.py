@@ -213,6 +213,7 @@ class ConsumerGroup:
             # First what it had: partitions that it has given up have no owner now.
             self._release(known)
             self._unsubscribe(known)
+            self._forget_instance(known)
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
@@ -228,9 +229,12 @@ class ConsumerGroup:
             return
         self._release(member)
         self._unsubscribe(member)
+        self._forget_instance(member)
+
+    def _forget_instance(self, member: ConsumerMember) -> None:
         instance_id = member.instance_id
         # A static member that has restarted is in under its new id already.
-        if instance_id is not None and self.static_members.get(instance_id) == member_id:
+        if instance_id is not None and self.static_members.get(instance_id) == member.member_id:
             del self.static_members[instance_id]
 
     def _unsubscribe(self, member: ConsumerMember) -> None:

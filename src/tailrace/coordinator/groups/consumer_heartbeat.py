@@ -101,7 +101,13 @@ class ConsumerHeartbeats:
             # Its partitions stay with it until its session ends.
             left = replace(member.current, epoch=LEAVE_STATIC_EPOCH, revoking={})
             records = (current_record(group.group_id, member.member_id, left),)
-            removal = Decision(reply=None, records=records)
+            # Nor has it to give up any: it has none while it is away.
+            self._sessions.forget_revocation(group.group_id, member.member_id)
+
+            def undo(_: Exception) -> None:
+                self._sessions.expect_revocation(group.group_id, member)
+
+            removal = Decision(reply=None, records=records, undo=undo)
         else:
             removal = self._sessions.remove(group, [member], now_ms)
         logger.info(

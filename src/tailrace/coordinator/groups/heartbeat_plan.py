@@ -8,6 +8,7 @@ Pure: the plan is records, and the member as it will be when they are replayed.
 """
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from tailrace.coordinator.errors import RefusedError
 from tailrace.coordinator.groups.consumer_group import (
@@ -41,6 +42,9 @@ from tailrace.protocol.records import (
     ConsumerGroupMemberMetadataValue,
 )
 from tailrace.values import dataclass, replace
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +176,12 @@ def reported_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | 
     """The partitions that the member says it has; None: as before."""
     if request.topic_partitions is None:
         return None
-    stated = request.topic_partitions
-    return {each.topic_id: frozenset(each.partitions) for each in stated if each.partitions}
+    found: dict[UUID, set[int]] = {}
+    for each in request.topic_partitions:
+        # A topic may be named twice.
+        if each.partitions:
+            found.setdefault(each.topic_id, set()).update(each.partitions)
+    return {topic_id: frozenset(partitions) for topic_id, partitions in found.items()}
 
 
 def find_sender(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Sender:

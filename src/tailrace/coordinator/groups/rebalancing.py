@@ -12,6 +12,7 @@ has the last stable generation; what was in progress is lost, and the members jo
 
 import logging
 from functools import partial
+from typing import Final
 
 from tailrace.coordinator.deadlines import Deadlines, Records
 from tailrace.coordinator.groups.classic_group import (
@@ -27,6 +28,9 @@ from tailrace.protocol.messages.join_group import JoinGroupResponse
 from tailrace.protocol.messages.sync_group import SyncGroupResponse
 
 logger = logging.getLogger(__name__)
+
+_JOIN_MS_MIN: Final = 1000
+"""The shortest time that a join phase waits again, where members have given none."""
 
 
 class Rebalances:
@@ -168,9 +172,9 @@ class Rebalances:
         self._deadlines.set(("join", group.group_id), delay_ms, end)
 
     def _end_join_later(self, group: ClassicGroup) -> None:
-        self._deadlines.set(
-            ("join", group.group_id), group.rebalance_timeout_ms, partial(self._end_join, group)
-        )
+        # Members may give any timeout, and none would be an end without a pause.
+        delay_ms = max(group.rebalance_timeout_ms, _JOIN_MS_MIN)
+        self._deadlines.set(("join", group.group_id), delay_ms, partial(self._end_join, group))
 
     def _end_sync(self, group: ClassicGroup, now_ms: int) -> Records:
         late = [group.members[each] for each in group.unsynced_ids]

@@ -52,8 +52,9 @@ def reconcile(current: CurrentAssignment, goal: Goal) -> CurrentAssignment:
             # consume, and another member would read the same records.
             if _has_any(goal.reported, current.revoking):
                 return _give_up_unsubscribed(current, goal)
-            # A target that has not been computed yet cannot be reached.
-            return _next(current, goal, min(current.epoch + 1, goal.epoch))
+            # In its epoch, also if it is asked for more: the answer may be lost, and it would be
+            # fenced with the same heartbeat.
+            return _next(current, goal, current.epoch)
         case MemberState.UNKNOWN:
             # Only a member that reports no partitions at all can be taken further safely.
             if goal.reported is None or goal.reported:

@@ -56,7 +56,11 @@ class Sessions:
             why = "it did not give up its partitions"
             self._set(_REVOCATION, group_id, member, timeout_ms=timeout_ms, why=why)
         else:
-            self._deadlines.cancel((_REVOCATION, group_id, member.member_id))
+            self.forget_revocation(group_id, member.member_id)
+
+    def forget_revocation(self, group_id: str, member_id: str) -> None:
+        """A member has nothing to give up."""
+        self._deadlines.cancel((_REVOCATION, group_id, member_id))
 
     def expect_join(self, group_id: str, member: ConsumerMember) -> None:
         """A classic member has been asked to join again."""

@@ -340,3 +340,23 @@ async def test_static_members_survive_a_restart_of_the_broker(broker: Broker) ->
     again = replace(follower, member_id="")
     assert (await again.join()).generation_id == 1
     assert (await again.sync()).assignment == follower.member_id.encode()
+
+
+@on_stage()
+async def test_a_static_member_without_a_rebalance_timeout_costs_no_turns(broker: Broker) -> None:
+    """It is left alone, and the group waits for it until its session ends, a second at a time."""
+    alone = Member(
+        broker, "alone", instance_id="i", rebalance_timeout_ms=0, session_timeout_ms=60_000
+    )
+    other = Member(broker, "other")
+    joins = [each.join() for each in (alone, other)]
+    await broker.passes(DELAY * 3)
+    await asyncio.gather(*joins)
+    leader, follower = (alone, other) if alone.is_leader else (other, alone)
+    following = follower.sync()
+    await broker.passes(MOMENT)
+    await leader.sync(assigned_to([alone, other]))
+    await following
+    await other.leave()
+    await broker.passes(30)
+    assert list(broker.group().members) == [alone.member_id]

@@ -11,13 +11,16 @@ from tailrace.coordinator.groups.consumer_group import ConsumerState, MemberStat
 from tailrace.coordinator.groups.consumer_records import epoch_record
 from tailrace.coordinator.machine import CoordinatorRecord
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from tailrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
 from tailrace.protocol.records import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
 )
 from tailrace.testing.outside import virtual_runtime
-from tests.unit.coordinator.groups_consumer.assigning import text
+from tests.unit.coordinator.groups_consumer.assigning import text, topic_id
 from tests.unit.coordinator.groups_consumer.group_shard import (
     GROUP,
     TIMEOUT_MS,
@@ -554,6 +557,77 @@ def test_a_member_that_gives_up_its_partitions_in_time_stays() -> None:
 
 
 # Static members
+
+
+def test_a_heartbeat_may_be_repeated_while_a_member_gives_up_partitions() -> None:
+    """The answer was lost, in which it is asked for more by a newer target; nobody is fenced."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        await coordinator.send(joining("m1"))
+        await coordinator.outside.pass_time(2)
+        await coordinator.send(joining("m2"))
+        await coordinator.send(beating("m1", 2))
+        await coordinator.outside.pass_time(2)
+        await coordinator.send(joining("m3"))
+        given_up = beating(
+            "m1", 2, "a0 a1 a2", rebalance_timeout_ms=TIMEOUT_MS, subscribed_topic_names=("a",)
+        )
+        first = await coordinator.send(given_up)
+        assert told(first) == "a0 a1"
+        assert await coordinator.send(given_up) == first
+
+    run(scenario)
+
+
+def test_a_topic_that_is_named_twice_counts_with_all_its_partitions() -> None:
+    """A member that has them all has given up none, and nobody else gets one."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        await coordinator.send(joining("m1"))
+        await coordinator.outside.pass_time(2)
+        await coordinator.send(joining("m2"))
+        await coordinator.send(beating("m1", 2))
+        parts = tuple(
+            TopicPartitions(topic_id=topic_id("a"), partitions=each)
+            for each in ((3, 4, 5), (0, 1, 2))
+        )
+        await coordinator.send(replace(beating("m1", 2), topic_partitions=parts))
+        assert told(await coordinator.send(beating("m2", 3))) is None
+        assert coordinator.group.members["m1"].current.state is MemberState.UNREVOKED_PARTITIONS
+
+    run(scenario)
+
+
+def test_a_member_may_come_back_under_another_instance_id() -> None:
+    """The one that it had is free then, also after it has left."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        for instance_id in ("x", "y"):
+            answer = await coordinator.send(joining("m1", instance_id=instance_id))
+            assert answer.error_code == ErrorCode.NONE
+        await coordinator.send(beating("m1", -1, instance_id="y"))
+        answer = await coordinator.send(joining("m2", instance_id="x"))
+        assert answer.error_code == ErrorCode.NONE
+
+    run(scenario)
+
+
+def test_a_static_member_that_is_away_has_nothing_to_give_up() -> None:
+    """It was asked to before it left; it has its session to come back in, and no less."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        await coordinator.send(joining("m1", instance_id="i"))
+        await coordinator.outside.pass_time(2)
+        await coordinator.send(joining("m2"))
+        await coordinator.send(beating("m1", 2))
+        assert coordinator.group.members["m1"].current.state is MemberState.UNREVOKED_PARTITIONS
+        await coordinator.outside.pass_time(5)
+        await coordinator.send(replace(beating("m1", -2), instance_id="i"))
+        # After its rebalance timeout, and before the end of its session.
+        await coordinator.outside.pass_time(27)
+        assert "m1" in coordinator.group.members
+
+    run(scenario)
 
 
 def test_a_static_member_that_comes_back_takes_over_its_partitions() -> None:

@@ -100,6 +100,12 @@ def test_a_commit_of_an_older_epoch_counts_for_partitions_that_the_member_has_ha
     assert codes(2) == [STALE, STALE, NONE, STALE]
 
 
+def test_a_transaction_without_a_member_commits() -> None:
+    """TxnOffsetCommit has no member before v3, and a producer that was given a group alone."""
+    assert codes(-1, member_id="", version=2, is_transactional=True) == [NONE] * 4
+    assert codes(-1, member_id="m9", is_transactional=True) == [UNKNOWN] * 4
+
+
 def test_a_transaction_at_an_older_epoch_commits_all_of_its_offsets_or_none() -> None:
     """ILLEGAL_GENERATION is the code that producers know: they abort the transaction for it."""
     commit = commit_of("m1", 4, PARTITIONS[::2], version=5, is_transactional=True)
