@@ -50,30 +50,32 @@ class Offsets:
     committed: dict[str, GroupOffsets] = field(default_factory=dict)
     pending: dict[int, dict[str, GroupOffsets]] = field(default_factory=dict)
     """Offsets of open transactions, by producer id and group."""
+    producers: dict[str, dict[TopicPartition, set[int]]] = field(default_factory=dict)
+    """The producers of these by group and partition: there may be thousands, and each expiry,
+    deletion and fetch asks."""
 
     def of_group(self, group_id: str) -> GroupOffsets:
         """The committed offsets of a group; empty if it has none."""
         return self.committed.get(group_id, {})
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        return any(partition in groups.get(group_id, ()) for groups in self.pending.values())
+        return partition in self.producers.get(group_id, ())
 
     def has_pending(self, group_id: str) -> bool:
-        return any(groups.get(group_id) for groups in self.pending.values())
+        return group_id in self.producers
 
     def groups(self) -> tuple[str, ...]:
         """The groups that have an offset, committed or pending."""
-        return tuple(dict.fromkeys(chain(self.committed, *self.pending.values())))
+        return tuple(dict.fromkeys(chain(self.committed, self.producers)))
 
     def is_of_topic(self, group_id: str, partition: TopicPartition, topic_id: UUID) -> bool:
         """Whether a group has an offset, committed or pending, for a partition of this topic.
 
         One that was committed without a topic id counts too.
         """
-        found = (
-            groups.get(group_id, {}).get(partition)
-            for groups in (self.committed, *self.pending.values())
-        )
+        found = [self.of_group(group_id).get(partition)]
+        producers = self.producers.get(group_id, {}).get(partition, ())
+        found += [self.pending[each][group_id][partition] for each in producers]
         return any(each is not None and each.topic_id in (NO_UUID, topic_id) for each in found)
 
     def partitions(self, group_id: str) -> Iterator[TopicPartition]:
@@ -81,13 +83,12 @@ class Offsets:
         committed = self.of_group(group_id)
         # In a generator: who deletes a group of a million offsets looks at a hundred in each turn.
         yield from committed
-        pending = [groups.get(group_id, {}) for groups in self.pending.values()]
-        yield from (each for each in dict.fromkeys(chain(*pending)) if each not in committed)
+        pending = tuple(self.producers.get(group_id, ()))
+        yield from (each for each in pending if each not in committed)
 
     def all_partitions(self, group_id: str) -> tuple[TopicPartition, ...]:
         """See `partitions`; a committed and pending one is there twice, and 100,000 take 1 ms."""
-        pending = [groups.get(group_id, {}) for groups in self.pending.values()]
-        return (*self.of_group(group_id), *chain(*pending))
+        return (*self.of_group(group_id), *self.producers.get(group_id, ()))
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: Origin) -> None:
         partition = TopicPartition(key.topic, key.partition)
@@ -110,11 +111,23 @@ class Offsets:
         else:
             groups = self.pending.setdefault(origin.producer_id, {})
             groups.setdefault(key.group, {})[partition] = found
+            producers = self.producers.setdefault(key.group, {}).setdefault(partition, set())
+            producers.add(origin.producer_id)
 
     def replay_marker(self, producer_id: ProducerId, *, is_commit: bool) -> None:
         for group_id, offsets in self.pending.pop(producer_id, {}).items():
+            for each in offsets:
+                self.producers[group_id][each].remove(producer_id)
+                self._forget_if_idle(group_id, each)
             if is_commit:
                 self._commit_pending(group_id, offsets)
+
+    def _forget_if_idle(self, group_id: str, partition: TopicPartition) -> None:
+        of_group = self.producers[group_id]
+        if not of_group[partition]:
+            del of_group[partition]
+        if not of_group:
+            del self.producers[group_id]
 
     def _commit_pending(self, group_id: str, offsets: GroupOffsets) -> None:
         committed = self.committed.setdefault(group_id, {})
@@ -130,12 +143,18 @@ class Offsets:
         committed.pop(partition, None)
         if not committed:
             self.committed.pop(group_id, None)
-        for producer_id, groups in tuple(self.pending.items()):
-            groups.get(group_id, {}).pop(partition, None)
-            if not groups.get(group_id, True):
+        producers = self.producers.get(group_id, {}).get(partition)
+        if producers is None:
+            return
+        for producer_id in producers:
+            groups = self.pending[producer_id]
+            del groups[group_id][partition]
+            if not groups[group_id]:
                 del groups[group_id]
             if not groups:
                 del self.pending[producer_id]
+        producers.clear()
+        self._forget_if_idle(group_id, partition)
 
 
 def offset_record(
