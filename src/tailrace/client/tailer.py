@@ -25,7 +25,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from tailrace.client.errors import RemoteRetriableError, raise_for
+from tailrace.client.errors import RemoteRetriableError, UnsupportedBrokerError, raise_for
 from tailrace.client.routes import leader as leader_of
 from tailrace.errors import (
     CorruptionError,
@@ -33,7 +33,13 @@ from tailrace.errors import (
     OffsetOutOfRangeError,
     RetriableError,
 )
-from tailrace.model import IsolationLevel, Offset, TimestampType, TopicPartition
+from tailrace.model import (
+    IsolationLevel,
+    Offset,
+    SpecialTimestamp,
+    TimestampType,
+    TopicPartition,
+)
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID, received_records
 from tailrace.protocol.frames import FRAME_BYTES_MAX
@@ -345,8 +351,15 @@ class Tailer:
             elif records:
                 is_cut = True
             elif is_empty and limit is not None and self._end_of(part) >= limit:
-                # Compaction has removed all records from here to the end.
-                self._positions.pop(partition, None)
+                if self._is_local(partition, offset):
+                    # Compaction has removed all records from here to the end.
+                    self._positions.pop(partition, None)
+                else:
+                    failed[partition] = RemoteRetriableError(
+                        ErrorCode.OFFSET_NOT_AVAILABLE,
+                        about=f"{leader.address} has not had {partition} from offset {offset} on "
+                        "from its remote storage in time (remote.fetch.max.wait.ms)",
+                    )
             elif must_have:
                 # The log was truncated meanwhile, or the broker is slow to make records visible.
                 failed[partition] = RemoteRetriableError(
@@ -368,6 +381,19 @@ class Tailer:
                 offset, log_start_offset=start, log_end_offset=end, log=str(partition)
             )
         raise_for(part.error_code, about=f"records of {partition} at {leader.address}")
+
+    def _is_local(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a broker has on its own disks what its log has from an offset on.
+
+        Else an answer without records says nothing: a broker of Kafka with tiered storage sends
+        one when the remote storage is slow, or its quota used up (KIP-405).
+        """
+        try:
+            found = self._cluster.list_offsets({partition: SpecialTimestamp.EARLIEST_LOCAL})
+        except UnsupportedBrokerError:
+            # Before tiered storage there was no such question.
+            return True
+        return found[partition] <= offset
 
     def _visible(self, pieces: list[Piece], part: PartitionData, *, place: str) -> list[Piece]:
         if self._isolation is not IsolationLevel.READ_COMMITTED:

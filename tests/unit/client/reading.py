@@ -168,6 +168,8 @@ class ReadableLog:
     """First offset of each open transaction, by producer id."""
     start: int = 0
     """The first offset that can be read."""
+    local_start: int = 0
+    """The first offset that is not in remote storage alone (KIP-405)."""
     epoch: int = 0
     """Leader epoch of what is written from now on."""
     prefix: bytes = b""
@@ -329,6 +331,8 @@ class ReadableCluster(ScriptedCluster):
         end = self.flights.end_for(isolation)
         if asked.timestamp == SpecialTimestamp.EARLIEST:
             return self.flights.start
+        if asked.timestamp == SpecialTimestamp.EARLIEST_LOCAL:
+            return max(self.flights.start, self.flights.local_start)
         return end if asked.timestamp == SpecialTimestamp.LATEST else min(asked.timestamp, end)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from tailrace.client.tailer import Tailer
 from tailrace.errors import OffsetOutOfRangeError, RetriableError
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.messages.fetch import FetchResponse
 from tailrace.testing.script import FaultKind
 from tests.unit.client.reading import FLIGHTS, ReadableCluster, reader, waiting_world
 
@@ -37,6 +39,32 @@ def values(tailer: Tailer, polls: int = 1) -> list[int]:
         for each in tailer.poll(0.5)
         for record, _ in each.records()
     ]
+
+
+def without_records(answer: FetchResponse) -> FetchResponse:
+    """The answer of a broker whose remote storage is slow: no error, and no records."""
+    return replace(
+        answer,
+        responses=tuple(
+            replace(
+                topic, partitions=tuple(replace(each, records=None) for each in topic.partitions)
+            )
+            for topic in answer.responses
+        ),
+    )
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_slow_remote_storage_ends_no_range(count: int) -> None:
+    """An answer without records of what the broker has elsewhere is no end; it is asked again."""
+    with stage() as (cluster, client):
+        cluster.flights.local_start = 20
+        cluster.script.add(ApiKey.FETCH, FaultKind.EDIT, edit=without_records, skip=1, times=count)
+        tailer = Tailer(client, {FLIGHTS: 0}, limits={FLIGHTS: 30}, fetch_bytes=1)
+        found: list[int] = []
+        while not tailer.is_over:
+            found += values(tailer)
+        assert found == list(range(30))
 
 
 def test_a_follower_reads_up_to_its_limit_and_is_over() -> None:
@@ -135,9 +163,12 @@ def test_a_position_passes_batches_that_are_left_out() -> None:
         assert (fetched.next_offset, tailer.is_over) == (36, True)
 
 
-def test_a_log_whose_last_records_were_compacted_away_ends() -> None:
+@pytest.mark.parametrize("version", [7, 9])
+def test_a_log_whose_last_records_were_compacted_away_ends(version: int) -> None:
     """If nothing is left between the position and the end, there is nothing to wait for."""
     with stage() as (cluster, client):
+        # Before version 8 there is no question for remote storage, which was not there.
+        cluster.versions[ApiKey.LIST_OFFSETS] = version
         tailer = Tailer(client, {FLIGHTS: 10}, limits={FLIGHTS: 30})
         after, last = cluster.flights.batches[-1]
         cluster.flights.batches[1:] = [(after, b"")]
