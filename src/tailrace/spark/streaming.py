@@ -371,7 +371,8 @@ class StreamReaderWithoutStart(DataSourceStreamReader):  # type: ignore[misc]  #
         return self._reader.statistics()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint has the offsets."""
+        """Commit to the group of `groupId`, and raise, as `TailraceStreamReader.commit` does."""
+        self._reader.commit(end)
 
     def stop(self) -> None:
         """Close connections."""

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tailrace import Admin
 from tailrace.errors import ConfigError, FatalError
 from tailrace.spark.options import parse_options
+from tailrace.spark.pyspark_versions import ReadAllAvailable
 from tailrace.spark.streaming import StreamReaderWithoutStart, TailraceStreamReader, refuse_limits
+from tailrace.testing import TestBroker
 from tests.spark.directories import write_numbered
 from tests.unit.spark.stream_query import T0, T1, Clock, Offset, span
 
@@ -103,3 +106,30 @@ def test_limits_per_trigger_are_refused() -> None:
     assert len(caught.value.faults) == 2
     assert "maxOffsetsPerTrigger: limits per trigger need PySpark 4.2" in caught.value.faults[0]
     refuse_limits({"path": "x"})
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_offsets_are_committed_to_the_group_of_the_option(*, is_told: bool) -> None:
+    """Also where Spark does not tell the reader where it stands."""
+    with TestBroker(offsets_topic_num_partitions=1) as broker:
+        broker.produce("t", b"one")
+        options = {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "subscribe": "t",
+            "startingOffsets": "earliest",
+            "groupId": "g",
+        }
+        inner = TailraceStreamReader(parse_options(options, is_stream=True), columns=["value"])
+        reader = inner if is_told else StreamReaderWithoutStart(inner)
+        end = (
+            inner.latestOffset(inner.initialOffset(), ReadAllAvailable())
+            if is_told
+            else StreamReaderWithoutStart(inner).latestOffset()
+        )
+        reader.partitions(reader.initialOffset(), end)
+        # Spark calls it when it plans the next batch.
+        reader.commit(end)
+        reader.stop()
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            [found] = admin.list_group_offsets("g").results().values()
+        assert found.offset == 1
