@@ -25,6 +25,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from tailrace.config.settings import INT64_MAX
 from tailrace.model import Position
 from tailrace.records.batch import Batch
 from tailrace.records.codecs import DecompressedTooLargeError
@@ -322,7 +323,8 @@ class GroupRewriter:
             return _BatchBytes(batch.view, batch.max_timestamp, choice.kept)
         retention_ms = self._rules.config.delete_retention_ms
         # From the first round that saw the tombstone, and not from its timestamp (KIP-534).
-        new_horizon_ms = self._rules.now_ms + retention_ms if has_news else None
+        horizon_ms = min(self._rules.now_ms + retention_ms, INT64_MAX)
+        new_horizon_ms = horizon_ms if has_news else None
         return change_of(batch, place, choice, horizon_ms=new_horizon_ms)
 
 

@@ -5,6 +5,7 @@ import gc
 import pytest
 
 from tailrace.errors import CorruptionError, StorageError
+from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import build_end_marker
 from tailrace.runtime.memory import LargeMemory
 from tailrace.storage import shrink
@@ -542,3 +543,21 @@ def test_a_higher_rate_holds_for_what_was_asked_at_a_lower_one() -> None:
     begun_ms = clock.time_ms
     throttle.pause(10_000)
     assert clock.time_ms - begun_ms <= 2000
+
+
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 1 - NOW])
+def test_tombstones_may_be_kept_for_ever(retention_ms: int) -> None:
+    """A horizon beyond the last time is the last time, as in Kafka; compaction goes on."""
+    house = House()
+    config = settings(
+        cleanup_policy="compact", segment_bytes=400, delete_retention_ms=retention_ms,
+        min_cleanable_dirty_ratio=0.01,
+    )  # fmt: skip
+    log = house.open(ONE, config)
+    keyed(log, "abcabc")
+    tombstone = BatchBuilder()
+    tombstone.append(b"a", None, timestamp=NOW)
+    append(log, bytearray(tombstone.build()))
+    keyed(log, "defdefdefdef")
+    assert house.clean() is not None
+    assert latest(log)[b"a"] is None
