@@ -18,7 +18,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tailrace.config.settings import INT32_MAX
-from tailrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
+from tailrace.errors import (
+    CorruptionError,
+    OffsetOutOfRangeError,
+    RecordTooLargeError,
+    StorageError,
+)
 from tailrace.model import (
     NO_TIMESTAMP,
     AppendOrigin,
@@ -29,7 +34,7 @@ from tailrace.model import (
 from tailrace.records.batch import Batch
 from tailrace.records.control import end_transaction_marker_or_none
 from tailrace.records.untaken import TakeBatches, leave_all
-from tailrace.storage import reads
+from tailrace.storage import names, reads
 from tailrace.storage.appends import (
     PlannedAppend,
     apply_stamps,
@@ -102,7 +107,8 @@ class Log:
         """Whether retention or a follower's cut is removing segments, with steps on threads: one at
         a time, or each would find files gone that the other has renamed."""
         self._jitter_ms = pick_jitter_ms(config, folder.chance)
-        self._is_roll_due = False
+        self._failed_roll: Offset | None = None
+        """Where a roll has failed: files of that segment may exist."""
         self._failure: str | None = None
         # The newest segment whose name `commit` has put on the device.
         self._named: Segment | None = None
@@ -395,14 +401,19 @@ class Log:
             and max_timestamp <= room.timestamp
             and last_offset <= room.offset
         ):
-            return self._is_roll_due
+            return self._failed_roll is not None
         if active.created_ms is None:
             # The first append after a start, or after a cut that emptied the segment.
             active.created_ms = now_ms
+        try:
+            first_timestamp = active.first_timestamp
+        except CorruptionError:
+            # Found when it is read; it must not keep others from being appended.
+            first_timestamp = None
         facts = RollFacts(
             active.log.size,
             active.base_offset,
-            active.first_timestamp,
+            first_timestamp,
             active.created_ms,
             active.index_room > 0,
             self._jitter_ms,
@@ -416,7 +427,7 @@ class Log:
             now_ms=now_ms,
         )
         active.room = room_or_none(facts, config=self.config)
-        return self._is_roll_due or reason is not None
+        return self._failed_roll is not None or reason is not None
 
     def roll(self, base_offset: int = 0) -> Segment:
         """Close the active segment and begin a new one at the log end offset.
@@ -438,7 +449,9 @@ class Log:
             return active
         # The file of the new segment may exist from now on. If this fails, the old segment must not
         # grow past the new base offset, or the next start would find overlapping segments.
-        self._is_roll_due = True
+        if self._failed_roll not in {None, at}:
+            self.forget_failed_roll()
+        self._failed_roll = at
         segment = create_segment(self.folder, at, config=self.config)
         try:
             active.finish()
@@ -450,9 +463,28 @@ class Log:
             raise
         self.segments.add(segment)
         self._jitter_ms = pick_jitter_ms(self.config, self.folder.chance)
-        self._is_roll_due = False
+        self._failed_roll = None
         self.on_rolled(self)
         return segment
+
+    def forget_failed_roll(self) -> bool:
+        """Remove what a roll that failed has left, before the log ends elsewhere; whether it did.
+
+        Else the log grows past that offset one day, and the next start finds overlapping segments.
+        The names are not synced.
+
+        Raises:
+            OSError: a file cannot be renamed.
+        """
+        if self._failed_roll is None:
+            return False
+        paths = [
+            f"{self.folder.path}/{names.segment_file_name(self._failed_roll, suffix)}"
+            for suffix in names.SEGMENT_SUFFIXES
+        ]
+        self.folder.retire(filter(self.folder.files.exists, paths), delay_ms=0)
+        self._failed_roll = None
+        return True
 
     def sync_rolled(self) -> None:
         """Sync every segment but the active one, as `sync`, and release what no segment needs."""

@@ -363,6 +363,8 @@ class Segment:
         self.time_index.entries.trim()
         self._finish_count += 1
         self._is_finished = True
+        # A cut that is given up may leave it as the last one: the next append begins another.
+        self.room = None
 
     def sync(self) -> None:
         """Sync the log, then the indexes. Any thread."""

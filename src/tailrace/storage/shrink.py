@@ -15,7 +15,7 @@ device: all else happens when the generator is advanced, on the loop.
 import logging
 from collections.abc import Callable, Generator, Sequence
 
-from tailrace.errors import OffsetOutOfRangeError
+from tailrace.errors import CorruptionError, OffsetOutOfRangeError
 from tailrace.model import Offset
 from tailrace.runtime.clock import iso_time
 from tailrace.storage.cleaner import swap
@@ -248,6 +248,8 @@ def truncation(log: Log, offset: int) -> DeviceSteps:
     kept = [segment for segment in segments if segment.base_offset <= offset]
     later = segments[len(kept) :]
     try:
+        if log.forget_failed_roll():
+            yield lambda: log.folder.files.sync_directory(log.folder.path)
         if later:
             # The newest first: after a crash what is left is a prefix.
             for segment in reversed(later):
@@ -263,7 +265,7 @@ def truncation(log: Log, offset: int) -> DeviceSteps:
         # Shorter on the device too, before the caller acknowledges the cut to its leader.
         yield kept[-1].sync
         yield log.epochs.save  # `_settle_end` has cut them.
-    except OSError as error:
+    except (OSError, CorruptionError) as error:
         log.fail(f"it could not be cut at offset {offset}: {error}; restart the broker to recover")
         raise
 
@@ -285,6 +287,7 @@ def restart(log: Log, offset: int) -> DeviceSteps:
     log.check_usable()
     oldest, *later = tuple(log.segments)
     try:
+        log.forget_failed_roll()
         # The newest first: a crash leaves a prefix of the old log.
         for segment in reversed(later):
             _retire(log, segment)
