@@ -261,6 +261,23 @@ def test_rows_that_found_no_memory_are_not_sent(kind: type[BaseException]) -> No
     play(main)
 
 
+@pytest.mark.parametrize("kind", [SystemExit, GoneError])
+def test_a_block_that_ends_by_an_exit_or_an_error_sends_its_records(
+    kind: type[BaseException],
+) -> None:
+    """As that of `Producer` does: only a cancellation and Ctrl-C do not wait for brokers."""
+
+    async def main(stage: Stage) -> None:
+        with pytest.raises(kind):
+            async with stage.producer(linger_ms=50) as producer:
+                stage.send(producer, 10)
+                raise kind
+        assert set(outcomes([each.receipt for each in stage.sent])) == {""}
+        stage.check_log()
+
+    play(main)
+
+
 def test_send_many_of_threads_tells_it_too(cluster: ScriptedCluster) -> None:
     """The account of a Producer, of an error of `progress` and of a topic that is not there."""
 

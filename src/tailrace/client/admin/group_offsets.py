@@ -120,6 +120,9 @@ def alter_group_offsets(
 
     A group with members refuses with UNKNOWN_MEMBER_ID. Repeated after a lost connection: a second
     request commits the same again.
+
+    Raises:
+        ValueError: an offset is negative.
     """
     name_in(group, what="group")
     given: dict[TopicPartition, int | CommittedOffset] = partition_values_in(
@@ -129,6 +132,12 @@ def alter_group_offsets(
         each: offset if isinstance(offset, CommittedOffset) else CommittedOffset(offset=offset)
         for each, offset in given.items()
     }
+    for partition, at in wanted.items():
+        # A broker takes it, and the group has no offset there any more.
+        if at.offset < 0:
+            raise ValueError(
+                f"{partition}: offset {at.offset} is negative; delete_group_offsets removes one"
+            )
     request: ItemRequest[TopicPartition, None, OffsetCommitResponse] = ItemRequest(
         what=f"the offset of group {group!r} for",
         target=group_coordinator(group),

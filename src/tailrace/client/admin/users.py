@@ -158,7 +158,8 @@ def alter_user_scram_credentials(
 
     Raises:
         TypeError: `changes` is no list of `ScramUpsertion` and `ScramDeletion`.
-        ValueError: a number of iterations is not positive, or a mechanism is UNKNOWN.
+        ValueError: a number of iterations is not positive, a password is empty, or a mechanism is
+            UNKNOWN.
     """
     by_user: dict[str, list[ScramUpsertion | ScramDeletion]] = {}
     for each in many(changes, what="changes"):
@@ -172,6 +173,8 @@ def alter_user_scram_credentials(
             raise ValueError(
                 f"user {each.user!r}: iterations is {each.iterations}; give 4096 to 16384"
             )
+        if isinstance(each, ScramUpsertion) and not each.password:
+            raise ValueError(f"user {each.user!r}: the password is empty; anybody could log in")
         # A broker refuses a request that names a user and mechanism twice; the answer is by user.
         by_user.setdefault(each.user, []).append(each)
     # Salting takes milliseconds: once for each change, not once for each attempt.

@@ -139,8 +139,8 @@ class AsyncProducer(AwaitingFace, TransactionCalls):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # A cancelled task or Ctrl-C must not wait for brokers.
-        is_leaving = kind is not None and not issubclass(kind, Exception)
+        # A cancelled task or Ctrl-C must not wait for brokers; `sys.exit` is an end in order.
+        is_leaving = kind is not None and not issubclass(kind, (Exception, SystemExit))
         await self.close(0 if is_leaving else None)
 
     # -- the slow path of `send` --------------------------------------------------------------

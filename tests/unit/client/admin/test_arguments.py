@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.client.admin import Admin, ConfigResource, OffsetAt, Place
+from tailrace.client.admin import Admin, CommittedOffset, ConfigResource, OffsetAt, Place
 from tailrace.model import TopicPartition
 from tests.unit.client.admin.stage import ask, on_stage
 
@@ -78,6 +78,14 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("update_features", (3,), {}, "updates is an int; give a mapping"),
     ("update_features", ({"f": 3},), {}, "updates has an int for 'f'; give FeatureUpdate"),
 ]
+
+
+@pytest.mark.parametrize("offset", [-1, -5])
+def test_a_negative_offset_is_refused_before_anything_is_sent(offset: int) -> None:
+    """A broker would take it, and the group would have none there any more."""
+    for given in (offset, CommittedOffset(offset=offset)):
+        with pytest.raises(ValueError, match="is negative; delete_group_offsets removes one"):
+            on_stage(ask("alter_group_offsets", "g", {T0: given}))
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,16 @@ def test_a_salt_is_random_unless_it_is_given() -> None:
 
 
 def test_an_unknown_mechanism_is_refused_before_anything_is_sent() -> None:
-    """So is a number of iterations that is not positive."""
+    """So are a number of iterations that is not positive, and a password that is empty."""
     with pytest.raises(ValueError, match="give the mechanism SHA_256 or SHA_512"):
         on_stage(ask("alter_user_scram_credentials", [ScramDeletion("u", ScramMechanism.UNKNOWN)]))
     bad = ScramUpsertion("u", ScramMechanism.SHA_256, "p", 0)
     with pytest.raises(ValueError, match="iterations is 0"):
         on_stage(ask("alter_user_scram_credentials", [bad]))
+    for password in ("", b""):
+        empty = ScramUpsertion("u", ScramMechanism.SHA_256, password)
+        with pytest.raises(ValueError, match="the password is empty"):
+            on_stage(ask("alter_user_scram_credentials", [empty]))
 
 
 def test_users_are_described_without_their_passwords() -> None:
