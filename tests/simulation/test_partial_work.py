@@ -265,7 +265,7 @@ def test_rows_that_found_no_memory_are_not_sent(kind: type[BaseException]) -> No
 def test_a_block_that_ends_by_an_exit_or_an_error_sends_its_records(
     kind: type[BaseException],
 ) -> None:
-    """As that of `Producer` does: only a cancellation and Ctrl-C do not wait for brokers."""
+    """`Producer` does so too: only a cancellation and Ctrl-C do not wait for brokers."""
 
     async def main(stage: Stage) -> None:
         with pytest.raises(kind):

@@ -108,7 +108,7 @@ class Log:
         a time, or each would find files gone that the other has renamed."""
         self._jitter_ms = pick_jitter_ms(config, folder.chance)
         self._failed_roll: Offset | None = None
-        """Where a roll has failed: files of that segment may exist."""
+        """The offset at which a roll has failed: files of that segment may exist."""
         self._failure: str | None = None
         # The newest segment whose name `commit` has put on the device.
         self._named: Segment | None = None
