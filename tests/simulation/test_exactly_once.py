@@ -13,9 +13,9 @@ from tailrace.client.producer.errors import (
     TransactionStateError,
     TransactionTimeoutError,
 )
-from tailrace.client.producer.identity.sequences import EPOCH_MAX, NO_PRODUCER, ProducerIdAndEpoch
+from tailrace.client.producer.identity.sequences import NO_PRODUCER, ProducerIdAndEpoch
 from tailrace.errors import TailraceError
-from tailrace.model import TopicPartition
+from tailrace.model import PRODUCER_EPOCH_MAX, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.script import FaultKind
@@ -160,9 +160,9 @@ def test_a_close_while_a_new_id_is_asked_for_ends_every_receipt(is_forced: bool)
         assert manager is not None
         sequences = manager.sequences
         for place in (T0, T1):
-            sequences.of(place).producer = ProducerIdAndEpoch(1001, EPOCH_MAX)
-            stage.cluster.log(partition=place.partition).producers[1001].epoch = EPOCH_MAX
-        sequences.producer = ProducerIdAndEpoch(1001, EPOCH_MAX)
+            sequences.of(place).producer = ProducerIdAndEpoch(1001, PRODUCER_EPOCH_MAX)
+            stage.cluster.log(partition=place.partition).producers[1001].epoch = PRODUCER_EPOCH_MAX
+        sequences.producer = ProducerIdAndEpoch(1001, PRODUCER_EPOCH_MAX)
         stage.cluster.script.add(
             ApiKey.PRODUCE,
             FaultKind.ERROR,

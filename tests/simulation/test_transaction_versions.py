@@ -9,9 +9,9 @@ from tailrace.client.producer.errors import (
     ProducerFencedError,
     RejectedRecordError,
 )
+from tailrace.model import PRODUCER_EPOCH_MAX
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.testing.coordinator import EPOCH_MAX
 from tailrace.testing.script import FaultKind
 from tests.simulation.stage import T0, Stage, check_empty, outcomes, play, transaction_version
 
@@ -157,14 +157,14 @@ def test_after_the_last_epoch_the_end_brings_another_id() -> None:
         async with stage.producer(transactional_id="x") as producer:
             async with producer.transaction():
                 stage.send(producer)
-            stage.cluster.coordinator.transactions["x"].epoch = EPOCH_MAX - 1
+            stage.cluster.coordinator.transactions["x"].epoch = PRODUCER_EPOCH_MAX - 1
             sequences = producer._engine.transactions
             assert sequences is not None
-            sequences.sequences.become(sequences.producer._replace(epoch=EPOCH_MAX - 1))
+            sequences.sequences.become(sequences.producer._replace(epoch=PRODUCER_EPOCH_MAX - 1))
             for _ in range(2):
                 async with producer.transaction():
                     stage.send(producer)
-        assert epochs(stage) == [(1001, 0), (1001, EPOCH_MAX - 1), (1002, 0)]
+        assert epochs(stage) == [(1001, 0), (1001, PRODUCER_EPOCH_MAX - 1), (1002, 0)]
         assert values(stage) == [b"0", b"1", b"2"]
 
     play(main)

@@ -11,12 +11,10 @@ from collections.abc import Callable
 from dataclasses import field
 from enum import Enum
 
-from tailrace.model import TopicPartition
+from tailrace.model import PRODUCER_EPOCH_MAX, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.partition_log import ScriptedLog
 from tailrace.values import dataclass
-
-EPOCH_MAX = 32_767
 
 
 class TransactionState(Enum):
@@ -76,7 +74,7 @@ class ScriptedCoordinator:
             self._finish(known, is_commit=False, epoch=known.epoch + 1)
         known.last_epoch = known.epoch
         known.epoch += 1
-        if known.epoch >= EPOCH_MAX:
+        if known.epoch >= PRODUCER_EPOCH_MAX:
             known.producer_id, known.epoch, known.last_epoch = self.new_producer(), 0, -1
         known.phase = TransactionState.EMPTY
         return ErrorCode.NONE, known.producer_id, known.epoch
@@ -140,7 +138,7 @@ class ScriptedCoordinator:
         known.ended_as = producer
         known.last_epoch = known.epoch
         known.epoch += 1
-        if known.epoch >= EPOCH_MAX:
+        if known.epoch >= PRODUCER_EPOCH_MAX:
             known.producer_id, known.epoch, known.last_epoch = self.new_producer(), 0, -1
         return ErrorCode.NONE, known.producer_id, known.epoch
 

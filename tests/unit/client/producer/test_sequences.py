@@ -23,13 +23,12 @@ from tailrace.client.producer.errors import (
 )
 from tailrace.client.producer.identity.flow import State
 from tailrace.client.producer.identity.sequences import (
-    EPOCH_MAX,
     NO_PRODUCER,
     SEQUENCE_LIMIT,
     ProducerIdAndEpoch,
 )
 from tailrace.client.producer.queue.batches import BatchIdentity, InFlightBatch
-from tailrace.model import TopicPartition
+from tailrace.model import PRODUCER_EPOCH_MAX, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tests.examples import examples
@@ -273,7 +272,7 @@ def test_a_batch_given_up_in_the_old_epoch_lets_its_partition_begin_anew() -> No
 
 def test_after_the_last_epoch_comes_a_new_id() -> None:
     """Batches that wait for the epoch wait for the id, and others finish under the old one."""
-    life = idempotent(epoch=EPOCH_MAX)
+    life = idempotent(epoch=PRODUCER_EPOCH_MAX)
     broken, behind, healthy = life.sent(T0), life.sent(T0), life.sent(T1)
     assert can_retry(life, broken, GAP)
     life.manager.resolve_sequences(0.0)
@@ -282,21 +281,21 @@ def test_after_the_last_epoch_comes_a_new_id() -> None:
     life.producer = (8, 0)
     life.serve(ApiKey.INIT_PRODUCER_ID)
     assert [identity(each) for each in (broken, behind)] == [(8, 0, 0), (8, 0, 1)]
-    assert identity(healthy) == (7, EPOCH_MAX, 1)
+    assert identity(healthy) == (7, PRODUCER_EPOCH_MAX, 1)
     life.manager.sequences.completed(healthy, 500)
     assert identity(life.sent(T1)) == (8, 0, 0)
 
 
 def test_an_acknowledgement_of_the_old_epoch_counts_for_it() -> None:
     """After a bump elsewhere, a partition changes its epoch when its batches are in the log."""
-    life = idempotent(epoch=EPOCH_MAX)
+    life = idempotent(epoch=PRODUCER_EPOCH_MAX)
     first, second, elsewhere = life.sent(T0), life.sent(T0), life.sent(T1)
     assert can_retry(life, elsewhere, GAP)
     life.manager.resolve_sequences(0.0)
     life.producer = (8, 0)
     life.serve(ApiKey.INIT_PRODUCER_ID)
     life.manager.sequences.completed(first, 500)
-    assert identity(second) == (7, EPOCH_MAX, 2)
+    assert identity(second) == (7, PRODUCER_EPOCH_MAX, 2)
     life.manager.sequences.completed(second, 501)
     assert identity(life.sent(T0)) == (8, 0, 0)
 
@@ -494,7 +493,7 @@ class ProducerLife(RuleBasedStateMachine):
         self.logs = {T0: Log(), T1: Log()}
         self.connections = {T0: [Connection()], T1: [Connection()]}
 
-    @initialize(epoch=st.sampled_from([0, EPOCH_MAX - 1]))
+    @initialize(epoch=st.sampled_from([0, PRODUCER_EPOCH_MAX - 1]))
     def start(self, epoch: int) -> None:
         """A producer with an id."""
         self.life = newcomer(epoch=epoch)

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.client.producer.queue.batches import BatchIdentity, InFlightBatch
-from tailrace.model import TopicPartition
+from tailrace.model import PRODUCER_EPOCH_MAX, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.values import dataclass
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 IN_FLIGHT_MAX: Final = 5
 """Batches in flight per partition; a leader remembers as many of each producer."""
 
-EPOCH_MAX: Final = 32_767
 SEQUENCE_LIMIT: Final = 1 << 31
 
 _RETRIABLE = frozenset(code for code in ErrorCode if code.is_retriable)
@@ -66,7 +65,7 @@ class OwnedIdentity:
     """Number of the next record by partition; 0 for those that are not named."""
 
     def __post_init__(self) -> None:
-        if self.producer_id < 0 or not 0 <= self.producer_epoch <= EPOCH_MAX:
+        if self.producer_id < 0 or not 0 <= self.producer_epoch <= PRODUCER_EPOCH_MAX:
             raise ValueError(
                 f"there is no producer id {self.producer_id} with epoch {self.producer_epoch}"
             )
@@ -306,7 +305,7 @@ class Sequences:
     def bump(self) -> None:
         """Take the next epoch, without a request (KIP-360): nobody else has this id."""
         # After the last epoch there is no id at all, so that a new one is requested.
-        if self.producer.epoch >= EPOCH_MAX:
+        if self.producer.epoch >= PRODUCER_EPOCH_MAX:
             self.producer = NO_PRODUCER
         elif self.producer != NO_PRODUCER:
             self.become(ProducerIdAndEpoch(self.producer.id, self.producer.epoch + 1))
