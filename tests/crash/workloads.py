@@ -6,7 +6,10 @@ import random
 import uuid
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
+from errno import EMFILE
 from typing import Any, NamedTuple, TypeVar
+
+import pytest
 
 from tailrace.model import AppendOrigin, LeaderEpoch, ProducerId, TopicPartition
 from tailrace.records.batch import Batch, stamp
@@ -23,7 +26,7 @@ from tailrace.storage.index.sparse import WAITING_ENTRIES_MAX
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.shrink import delete_old_segments, raise_log_start, truncate_to
-from tailrace.testing import MemoryFiles, Outside, ProcessKilledError, virtual_runtime
+from tailrace.testing import DiskFault, MemoryFiles, Outside, ProcessKilledError, virtual_runtime
 from tests.unit.storage.builders import NOW, SetClock, batch
 
 T = TypeVar("T")
@@ -154,6 +157,14 @@ class Broker:
         oracle.sent[partition] = kept
         self.checkpoint()
 
+    def fail_to_roll(self, partition: TopicPartition, base_offset: int = 0) -> None:
+        """A roll to the log end, or to a later offset, that fails and leaves a file."""
+        assert isinstance(self.files, MemoryFiles)
+        self.files.faults.append(DiskFault(operation="open", path_part=".index", error=EMFILE))
+        with pytest.raises(OSError, match="Too many open files"):
+            self.log(partition).roll(base_offset)
+        self.files.faults.clear()
+
     def delete_records(self, partition: TopicPartition, offset: int) -> None:
         """Have a log start later."""
         self.oracle.start_max[partition] = offset
@@ -264,6 +275,21 @@ def truncations(broker: Broker) -> None:
             broker.append(ONE, b"round %d, %d" % (round_number, number) * 4)
 
 
+def failed_rolls(broker: Broker) -> None:
+    """Rolls fail before cuts, and before a roll at another offset."""
+    broker.create(ONE)
+    for round_number, offset in enumerate((5, 2, 0)):
+        for number in range(4):
+            broker.append(ONE, b"round %d, %d" % (round_number, number) * 4)
+        broker.checkpoint()
+        broker.fail_to_roll(ONE)
+        broker.truncate(ONE, offset)
+    broker.append(ONE, b"between")
+    broker.fail_to_roll(ONE, 50)
+    for number in range(4):
+        broker.append(ONE, b"last %d" % number * 4)
+
+
 def retention(broker: Broker) -> None:
     """Old segments go while new ones come."""
     broker.create(ONE, SHORT)
@@ -332,6 +358,7 @@ WORKLOADS: tuple[Callable[[Broker], None], ...] = (
     clean_stop,
     create_and_delete,
     truncations,
+    failed_rolls,
     retention,
     deleted_records,
     transactions,
