@@ -149,6 +149,9 @@ class _Commit:
     start_s: float
     certain_s: float
     """When it was certainly in force; infinite if nobody can know."""
+    floor: int
+    """The lowest offset that the group can have when it is in force: its own, or that of an earlier
+    commit which its process does not know the outcome of and which may be carried out after it."""
 
 
 @dataclass(frozen=True)
@@ -283,10 +286,19 @@ class _Facts:
 
     @cached_property
     def commits(self) -> dict[tuple[str, str], list[_Commit]]:
-        """Offsets that may have been committed, by group and partition, in order of beginnings."""
+        """Offsets that may have been committed, by group and partition, in order of beginnings.
+
+        A request that was given up on stays on its way, on a connection of its own: a broker that
+        was paused may carry it out after a newer one of the same member, as Kafka does. One from
+        before the member's next assignment is refused, by its generation or epoch.
+        """
         found: dict[tuple[str, str], list[_Commit]] = defaultdict(list)
+        unknown: dict[tuple[str, str], list[int]] = defaultdict(list)
         for operation in self.history:
             action = operation.action
+            if isinstance(action, Assign):
+                for partition in (*action.added, *action.removed):
+                    unknown.pop((operation.process, partition), None)
             if not isinstance(action, Commit) or operation.outcome is Outcome.FAIL:
                 continue
             deciding = operation
@@ -297,12 +309,16 @@ class _Facts:
                 deciding = transaction.commit
             is_certain = deciding.outcome is Outcome.OK
             for partition, offset in action.offsets.items():
+                late = unknown[operation.process, partition]
+                if not is_certain and transaction is None:
+                    late.append(offset)
                 found[action.group, partition].append(
                     _Commit(
                         offset=offset,
                         operation=operation,
                         start_s=deciding.start_s,
                         certain_s=deciding.end_s if is_certain else math.inf,
+                        floor=min((offset, *late)),
                     )
                 )
         return found
@@ -584,19 +600,19 @@ def _wrong_start(
     group = assigned.action.group
     commits = [] if group is None else facts.commits.get((group, record.partition), [])
     in_force = [each for each in commits if each.certain_s < assigned.start_s]
-    lowest = max(in_force, key=lambda each: each.offset, default=None)
-    if lowest is not None and record.offset < lowest.offset:
+    lowest = max(in_force, key=lambda each: each.floor, default=None)
+    if lowest is not None and record.offset < lowest.floor:
         yield Anomaly(
             kind=Kind.READ_AGAIN,
             partition=record.partition,
             what=(
                 f"{poll.process} began at offset {record.offset}, and group {group} had committed "
-                f"offset {lowest.offset} before"
+                f"offset {lowest.floor} before"
             ),
             evidence=(lowest.operation, assigned, poll),
         )
         return
-    possible = [0] if lowest is None else [lowest.offset]
+    possible = [0] if lowest is None else [lowest.floor]
     possible += [each.offset for each in commits if each.start_s < poll.end_s]
     possible.append(position.before)
     start = max(each for each in possible if possible[0] <= each <= record.offset)

@@ -103,6 +103,33 @@ def test_only_a_certain_commit_forbids_to_begin_before_it(outcome: Outcome) -> N
     assert kinds == [Kind.READ_AGAIN] * (outcome is Outcome.OK)
 
 
+@pytest.mark.parametrize("is_rejoined", [False, True])
+def test_a_request_of_unknown_outcome_may_be_carried_out_after_a_newer_one(
+    *, is_rejoined: bool
+) -> None:
+    """A commit that was given up on may come late, but not from before another assignment."""
+    records = tuple(Record("t-0", offset, f"v{offset}") for offset in range(3))
+    history = [
+        *(
+            operation(1 + offset, Send(partition="t-0", value=value, offset=offset))
+            for _, offset, value in records
+        ),
+        operation(4, Assign(added=("t-0",), group="g")),
+        operation(5, Poll(records=records, is_committed=False)),
+        operation(6, Commit(group="g", offsets={"t-0": 1}), Outcome.INFO),
+        operation(7, Assign(added=("t-0",) if is_rejoined else (), group="g")),
+        operation(8, Commit(group="g", offsets={"t-0": 3})),
+        operation(9, Assign(added=("t-0",), group="g")),
+    ]
+    late = operation(10, Poll(records=records[1:], is_committed=False))
+    kinds = [each.kind for each in find_anomalies([*history, late]).anomalies]
+    assert kinds == [Kind.READ_AGAIN] * is_rejoined
+    earlier = operation(10, Poll(records=records, is_committed=False))
+    assert [each.kind for each in find_anomalies([*history, earlier]).anomalies] == [
+        Kind.READ_AGAIN
+    ]
+
+
 @pytest.mark.parametrize("is_same", [True, False])
 def test_a_consumer_may_go_on_where_it_was_before_a_rebalance(*, is_same: bool) -> None:
     """Another one has to begin where the group has committed."""
