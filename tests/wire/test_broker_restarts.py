@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from tailrace import Producer
 from tailrace.errors import DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.testing import TestBroker
-from tailrace.testing.broker_process import RefusedRequestError
+from tailrace.testing.broker_process import HOST, KeptPort, RefusedRequestError
 
 pytestmark = pytest.mark.wire
 
@@ -68,6 +69,19 @@ class TestLife:
             other.bind((host, int(port)))
         broker.start()
         assert broker.bootstrap_servers == f"{host}:{port}"
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets both have the port")
+    def test_nobody_takes_the_port_of_a_broker_that_starts(self) -> None:
+        """Not even for a connection, whose port the system chooses: the broker could not listen."""
+        port = KeptPort()
+        port.lend()
+        with socket.socket() as other, pytest.raises(OSError, match="already in use"):
+            other.bind((HOST, port.number))
+        with socket.socket() as node:
+            node.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            node.bind((HOST, port.number))
+            node.listen()
+        port.give_back()
 
     def test_a_kill_ends_requests_that_wait(self, broker: TestBroker) -> None:
         """A delayed request is not done after the kill; its producer sends it again."""

@@ -8,6 +8,7 @@ connects is refused.
 """
 
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from tempfile import TemporaryDirectory
@@ -67,7 +68,7 @@ class KeptPort:
 
     def __init__(self) -> None:
         self.number = 0
-        """The port; 0 before the first start, which takes any free one."""
+        """The port; 0 before it is first kept or lent, which takes any free one."""
         self._kept: socket.socket | None = None
 
     @property
@@ -83,13 +84,22 @@ class KeptPort:
 
     def keep(self) -> None:
         """Take the port: a client that connects is refused, since nothing listens."""
-        if self.number:
+        if self._kept is None:
             self._kept = socket.socket()
             self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._kept.bind((HOST, self.number))
+            self.number = self._kept.getsockname()[1]
+
+    def lend(self) -> None:
+        """Let the node listen on it, until `keep`."""
+        self.keep()
+        # Linux lets one socket listen beside one that is only bound, so that no other process can
+        # take the port while the node starts, not even for a connection of its own. BSD does not.
+        if sys.platform != "linux":
+            self.give_back()
 
     def give_back(self) -> None:
-        """Let the node listen on it."""
+        """Let any process have it."""
         if self._kept is not None:
             self._kept.close()
             self._kept = None
@@ -176,18 +186,17 @@ class BrokerProcess:
             raise RuntimeError("the broker is running already")
         if self._data is None and self._temporary is None:
             self._temporary = TemporaryDirectory(prefix="tailrace-")
+        self._port.lend()
         config = broker_config(self._settings_at(self.directory, port=self._port.number))
         runtime = replace(system_runtime(is_synced=False), clock=self._clock)
         self._thread = LoopThread(BrokerLoop(self._clock), name="tailrace-broker")
         self._thread.start()
-        self._port.give_back()
         try:
             starting = start_broker(config, runtime, wrap_dispatch=self._between)
             self._running = self._thread.run(starting)
         except BaseException:
             self._end()
             raise
-        self._port.number = self._running.endpoint[1]
 
     def stop(self) -> None:
         """Stop in order; nothing happens if the broker is not running.

@@ -99,11 +99,10 @@ class BrokerNode:
         Raises:
             DirectoryError, ListenError, RegistrationError: as `start_broker`.
         """
-        self.port.give_back()
+        self.port.lend()
         runtime, self.network = self._cluster.new_runtime()
         config = self._cluster.broker_settings(self.id, port=self.port.number)
         self._running = await start_broker(config, runtime, wrap_dispatch=self._between)
-        self.port.number = self._running.endpoint[1]
 
     async def stop(self) -> None:
         """Stop in order; nothing happens if it is not running."""
@@ -348,11 +347,10 @@ class ClusterProcess:
         """Start it, on the port and the directory of the last start."""
         if self._controller is not None:
             raise RuntimeError("the controller is running already")
-        self._controller_port.give_back()
+        self._controller_port.lend()
         runtime, _ = self.new_runtime()
         config = self._controller_settings(port=self._controller_port.number)
         self._controller = await start_controller(config, runtime)
-        self._controller_port.number = self._controller.address[1]
 
     def kill_controller(self) -> None:
         """End it as a killed process does; on the loop."""
