@@ -17,7 +17,7 @@ from tests.steps import Steps
     "workload",
     # Only a replica that follows another one is truncated, and for the moment until it has written
     # its checkpoint nothing tells that from a lost tail.
-    [each for each in WORKLOADS if each is not workloads.truncations],
+    [each for each in WORKLOADS if each not in {workloads.truncations, workloads.failed_rolls}],
     ids=lambda w: w.__name__,
 )
 def test_a_killed_broker_leaves_no_fault(workload: Callable[[Broker], None], steps: Steps) -> None:
