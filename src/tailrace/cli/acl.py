@@ -270,7 +270,7 @@ def remove(
             raise click.ClickException("no entry matches")
         if not yes and not as_json:
             _print(found, kind="acl", as_json=False)
-        confirm(f"Remove {len(found)} entries?", yes=yes)
+        confirm(f"Remove {len(found)} {'entry' if len(found) == 1 else 'entries'}?", yes=yes)
         removed: dict[AclBinding, None] = {}
         for outcome in change(cluster, delete_acls, filters).results().values():
             removed |= outcome.results()

@@ -36,7 +36,7 @@ from tailrace.cluster.metadata.image import (
 from tailrace.cluster.metadata.proof import METADATA_FOLDER, LostMetadataError, prove_metadata
 from tailrace.cluster.metadata.quorum_state import read_quorum_state
 from tailrace.cluster.metadata.replay import MetadataReplay
-from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.errors import CorruptionError, DirectoryError, counted
 from tailrace.model import TopicPartition
 from tailrace.offline.cat import readable
 from tailrace.runtime.files import Files
@@ -490,15 +490,16 @@ def _understood(found: Handover) -> Iterator[Note]:
         if owner.type == TOPIC_RESOURCE
     )  # fmt: skip
     yield note(
-        f"{len(image.topics)} topics with {partitions} partitions and {settings} settings: names, "
-        "ids, records, committed offsets and transactions"
+        f"{counted(len(image.topics), 'topic')} with {counted(partitions, 'partition')} and "
+        f"{counted(settings, 'setting')}: names, ids, records, committed offsets and transactions"
     )
-    for what, count in (
-        ("users with a SCRAM password", len(image.scram)),
-        ("access control entries, which count if authorizer.class.name is set", len(image.acls)),
-    ):
-        if count:
-            yield note(f"{count} {what}")
+    if image.scram:
+        yield note(f"{counted(len(image.scram), 'user')} with a SCRAM password")
+    if image.acls:
+        yield note(
+            f"access control entries, {len(image.acls)} in all, which count if "
+            "authorizer.class.name is set"
+        )
     broker = image.brokers.get(found.identity.node_id)
     secured = [
         each.name

@@ -378,8 +378,8 @@ def test_what_tailrace_does_not_act_on_is_told() -> None:
     ):
         assert told in kept(found)
     understood = "\n".join(each.sentence for each in found.notes)
-    assert "1 users with a SCRAM password" in understood
-    assert "1 access control entries" in understood
+    assert "1 user with a SCRAM password" in understood
+    assert "access control entries, 1 in all" in understood
     assert "the brokers 7, whose controller this node is" in understood
     assert "settings of the groups g" in understood
     assert "quotas of 1 users, client ids and addresses" in understood

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from tailrace.cli.top.metrics import Scrape, quantile_ms, request_rate, requests_in
 from tailrace.cli.top.snapshot import GroupState, Snapshot
 from tailrace.client.reader import PartitionDescription
+from tailrace.errors import counted
 from tailrace.model import TopicPartition
 from tailrace.offline.show import printable
 
@@ -520,7 +521,7 @@ class Overview:
             error = None if each.error is None else str(each.error)
             size = shown(Kind.BYTES, sum(log.size for log in each.replicas.values()))
             free = "-" if each.usable_bytes < 0 else shown(Kind.BYTES, each.usable_bytes)
-            said = error or f"{len(each.replicas)} logs, {size}, free {free}"
+            said = error or f"{counted(len(each.replicas), 'log')}, {size}, free {free}"
             facts.append((f"directory {printable(path)}", said, None, _mood(is_bad=bool(error))))
         for name, kind, metrics, limit in _METRIC_FACTS if scrape is not None else ():
             value = None if scrape is None else scrape.page.total(*metrics)

@@ -23,6 +23,7 @@ from tailrace.coordinator.groups.classic_group import (
     group_record,
 )
 from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.errors import counted
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.join_group import JoinGroupResponse
 from tailrace.protocol.messages.sync_group import SyncGroupResponse
@@ -180,7 +181,9 @@ class Rebalances:
         late = [group.members[each] for each in group.unsynced_ids]
         for member in late:
             self.remove(group, member)
-        return self.prepare(group, f"{len(late)} members did not ask for their part", now_ms)
+        return self.prepare(
+            group, f"{counted(len(late), 'member')} did not ask for their part", now_ms
+        )
 
     def _expire_in(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
         self._deadlines.set(
