@@ -496,7 +496,8 @@ class Log:
         """Sync the segments that begin below `limit`, or all, and advance the recovery point to it.
 
         Raises:
-            OSError: the device failed, now or at an earlier call; the recovery point stays.
+            OSError: the device failed, now or at an earlier call, or descriptors are short, and the
+                next call tries again; the recovery point stays.
         """
         now_ms = self.folder.clock.now_ms()
         is_whole = limit is None
@@ -512,10 +513,8 @@ class Log:
             self.producers.snapshots.sync(self.segments.active.base_offset)
             # After the files: a name without its bytes would be a segment to recover.
             self.folder.files.sync_directory(self.folder.path)
-        except OSError:
-            # After a failed fsync the kernel marks the pages clean: a second fsync would do nothing
-            # and report success.
-            self._failure = self._failure or SYNC_FAILED
+        except OSError as error:
+            self._note_failed_flush(error)
             raise
         self.check_usable()
         # Epochs first: a start does not rebuild them below the recovery point. If the disk is full
@@ -532,7 +531,8 @@ class Log:
         segments and rebuilds their indexes. The records are there.
 
         Raises:
-            OSError: the device failed, now or at an earlier call.
+            OSError: the device failed, now or at an earlier call; or descriptors are short, and the
+                next call tries again.
         """
         self.check_usable()
         newest = self.segments.active
@@ -543,11 +543,18 @@ class Log:
             if newest is not self._named:
                 self.folder.files.sync_directory(self.folder.path)
                 self._named = newest
-        except OSError:
-            self._failure = self._failure or SYNC_FAILED
+        except OSError as error:
+            self._note_failed_flush(error)
             raise
         # If the log was closed meanwhile, some files were not synced.
         self.check_usable()
+
+    def _note_failed_flush(self, error: OSError) -> None:
+        """Close the log, unless a file could not be opened for want of descriptors."""
+        # No fsync fails for that. After one that has failed the kernel marks the pages clean: a
+        # second one would do nothing and report success.
+        if error.errno not in {errno.EMFILE, errno.ENFILE}:
+            self._failure = self._failure or SYNC_FAILED
 
     def finish(self) -> None:
         """Complete and trim the indexes of the active segment, and write a producer snapshot.

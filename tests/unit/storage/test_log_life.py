@@ -1,5 +1,6 @@
 """A log through its days: it rolls by time, gets new settings, is flushed, closed, deleted."""
 
+import errno
 import random
 import uuid
 from collections.abc import Callable
@@ -198,6 +199,38 @@ def test_a_closed_segment_that_is_on_the_device_is_not_flushed_again(
     flush(log)
     flushed = {name for operation, name in files.operations if operation == "sync"}
     assert {name for name in flushed if name.endswith(".log")} == {log.segments.active.log.path}
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize(
+    ("flush", "operation", "path_part"),
+    [
+        (flush_all, "sync_directory", ""),
+        (flush_all, "open_existing", ".snapshot"),
+        (flush_all, "open_existing", ".index"),
+        (flush_records, "sync_directory", ""),
+        (flush_rolled, "sync_directory", ""),
+        (flush_rolled, "open_existing", ".snapshot"),
+    ],
+)
+def test_a_flush_for_want_of_descriptors_is_tried_again(
+    flush: Callable[[Log], None], operation: str, path_part: str, error: int
+) -> None:
+    """Nothing is lost when a file cannot be opened, and the log goes on."""
+    files = MemoryFiles()
+    log = filled(files, 12)
+    for segment in log.segments:
+        segment.rest()
+    files.faults.append(DiskFault(operation=operation, path_part=path_part, error=error))
+    with pytest.raises(OSError, match=r"(?i)too many open files"):
+        flush(log)
+    files.faults.clear()
+    append_values(log, b"later")
+    flush(log)
+    if flush is flush_rolled:
+        assert log.positions.recovery_point == bases(log)[-1]
+    else:
+        assert values(open_at(files.crash())) == values(log)
 
 
 class InterruptedFiles(MemoryFiles):
