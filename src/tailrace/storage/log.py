@@ -496,8 +496,8 @@ class Log:
         """Sync the segments that begin below `limit`, or all, and advance the recovery point to it.
 
         Raises:
-            OSError: the device failed, now or at an earlier call, or descriptors are short, and the
-                next call tries again; the recovery point stays.
+            OSError: the device failed, now or at an earlier call; or it is full, or descriptors are
+                short, and the next call tries again. The recovery point stays.
         """
         now_ms = self.folder.clock.now_ms()
         is_whole = limit is None
@@ -506,10 +506,17 @@ class Log:
         # Before the syncs: if the log is cut meanwhile, other records may have these offsets, and
         # the recovery point must not cover them.
         cut_count = self.positions.cut_count
+        due = [
+            each
+            for each in _unsynced(self.segments, self.positions.recovery_point)
+            if each.base_offset < limit
+        ]
+        for segment in due:
+            # A full disk refuses these writes. No fsync has failed then, so the log continues.
+            _in_service(self.segments, segment, segment.write_entries)
         try:
-            for segment in _unsynced(self.segments, self.positions.recovery_point):
-                if segment.base_offset < limit:
-                    _sync_in_service(self.segments, segment, segment.sync)
+            for segment in due:
+                _in_service(self.segments, segment, segment.sync)
             self.producers.snapshots.sync(self.segments.active.base_offset)
             # After the files: a name without its bytes would be a segment to recover.
             self.folder.files.sync_directory(self.folder.path)
@@ -538,7 +545,7 @@ class Log:
         newest = self.segments.active
         try:
             for segment in _unsynced(self.segments, self.positions.recovery_point):
-                _sync_in_service(self.segments, segment, segment.log.sync)
+                _in_service(self.segments, segment, segment.log.sync)
             # Once for each segment: fsync of a folder costs as much as that of a file.
             if newest is not self._named:
                 self.folder.files.sync_directory(self.folder.path)
@@ -691,10 +698,10 @@ def _unsynced(segments: Segments, recovery_point: int) -> Iterator[Segment]:
     )
 
 
-def _sync_in_service(segments: Segments, segment: Segment, sync: Callable[[], None]) -> None:
-    """Sync a segment; ignore an error if the segment has left service meanwhile."""
+def _in_service(segments: Segments, segment: Segment, work: Callable[[], None]) -> None:
+    """Do a step of a segment's flush; ignore an error if it has left service meanwhile."""
     try:
-        sync()
+        work()
     except OSError:
         # Retention or compaction has closed it: EBADF or ENOENT then mean no failed device.
         if segment in segments:

@@ -366,8 +366,17 @@ class Segment:
         # A cut that is given up may leave it as the last one: the next append begins another.
         self.room = None
 
+    def write_entries(self) -> None:
+        """Write the index entries that wait in memory, for `sync`. Any thread.
+
+        Raises:
+            OSError: the device is full; they wait on, and nothing is lost.
+        """
+        self.offset_index.entries.write_all()
+        self.time_index.entries.write_all()
+
     def sync(self) -> None:
-        """Sync the log, then the indexes. Any thread."""
+        """Sync the log, then the indexes as far as they are written. Any thread."""
         finish = self._finish_count
         self.log.sync()
         self.offset_index.entries.sync()

@@ -1,6 +1,7 @@
 """A log through its days: it rolls by time, gets new settings, is flushed, closed, deleted."""
 
 import errno
+import os
 import random
 import uuid
 from collections.abc import Callable
@@ -199,6 +200,25 @@ def test_a_closed_segment_that_is_on_the_device_is_not_flushed_again(
     flush(log)
     flushed = {name for operation, name in files.operations if operation == "sync"}
     assert {name for name in flushed if name.endswith(".log")} == {log.segments.active.log.path}
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_a_flush_without_room_for_index_entries_is_tried_again(error: int) -> None:
+    """The entries wait in memory: the records can be read, and a later flush has all of them."""
+    files = MemoryFiles()
+    config = settings(segment_bytes=100_000, segment_index_bytes=10_000)
+    log = filled(files, 12, config=config)
+    for path_part in (".index", ".timeindex"):
+        files.faults.append(DiskFault(operation="write", path_part=path_part, error=error))
+        with pytest.raises(OSError, match=os.strerror(error)):
+            log.sync()
+        files.faults.clear()
+        append_values(log, b"later")
+    assert log.positions.recovery_point == 0
+    log.sync()
+    assert log.positions.recovery_point == 14
+    survived = open_at(files.crash(), config=config, checkpoints=(14, 0))
+    assert values(survived) == values(log)
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])

@@ -8,8 +8,8 @@ says nothing, so recovery rebuilds the entries from the log.
     memory                96 .. 103        the entries that wait to be written
 
 New entries wait in memory, and `WAITING_ENTRIES_MAX` of them are written in one call, because a
-call costs as much for one entry as for all. `sync`, `trim` and whatever else changes the file write
-them too. A kill loses them, which is no loss: recovery does not trust this file then.
+call costs as much for one entry as for all. `write_all`, `trim` and whatever else changes the file
+write them too. A kill loses them, which is no loss: recovery does not trust this file then.
 
 A search reads single blocks of the file. It interpolates the position of the entry, because keys
 rise nearly evenly in a log: one or two reads of 2 KiB find an entry among 250,000. Every second
@@ -255,10 +255,17 @@ class SparseIndex:
             self.resize(0)
             self.resize(capacity)
 
-    def sync(self) -> None:
-        """Return when the entries are on the device."""
+    def write_all(self) -> None:
+        """Write the entries that wait; any thread.
+
+        Raises:
+            OSError: the device is full; they wait on.
+        """
         with self._changing:
             self._write_waiting()
+
+    def sync(self) -> None:
+        """Return when the entries that were written are on the device."""
         file = self._opened_or_none()
         if file is not None:
             file.sync()

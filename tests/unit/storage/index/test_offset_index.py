@@ -102,7 +102,7 @@ def test_a_flush_writes_the_entries_that_wait(count: int) -> None:
     """They are in the file then, once, and later entries follow them."""
     files = MemoryFiles()
     index = long(files, count)
-    index.entries.sync()
+    index.entries.write_all()
     assert len(written(files)) == count
     index.append(Offset(500), Position(5000))
     index.entries.trim()
@@ -345,7 +345,7 @@ def test_a_file_that_was_renamed_is_an_index_without_entries() -> None:
     assert index.lookup(Offset(25)) == (0, 0)
     for number in range(101, 200):
         index.append(Offset(10 * number), Position(100 * number))
-    index.entries.sync()
+    index.entries.write_all()
     assert not files.exists(NAME)
     files.rename(f"{NAME}.deleted", NAME)
     assert [index.lookup(Offset(10 * each)).position // 100 for each in (1, 96, 97, 150, 199)] == [
