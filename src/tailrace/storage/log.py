@@ -308,6 +308,7 @@ class Log:
         except BaseException:
             # The leader may send batches of older epochs when it is asked again.
             self.epochs.restore(epochs)
+            self._undo_roll_over_gap()
             raise
         self.positions.advance_end(Offset(planned.last_offset + 1))
         for batch in planned.noted:
@@ -467,6 +468,17 @@ class Log:
         self.on_rolled(self)
         return segment
 
+    def _undo_roll_over_gap(self) -> None:
+        """Treat a roll above the log end as failed, because the batch after the gap is not there.
+
+        The next batch may begin at the log end: this replica may have to lead.
+        """
+        active = self.segments.active
+        if active.base_offset > self.end_offset:
+            self._failed_roll = active.base_offset
+            self.segments.remove([active])
+            active.close()
+
     def forget_failed_roll(self) -> bool:
         """Remove what a roll that failed has left, before the log ends elsewhere; whether it did.
 
@@ -482,6 +494,8 @@ class Log:
             f"{self.folder.path}/{names.segment_file_name(self._failed_roll, suffix)}"
             for suffix in names.SEGMENT_SUFFIXES
         ]
+        # The snapshot would be taken for the state at that offset when the log has come to it.
+        paths += self.producers.snapshots.remove_at([self._failed_roll])
         self.folder.retire(filter(self.folder.files.exists, paths), delay_ms=0)
         self._failed_roll = None
         return True

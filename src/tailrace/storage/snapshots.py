@@ -289,6 +289,8 @@ class SnapshotFiles:
 
     def _retire(self, going: list[Offset]) -> list[str]:
         self._offsets = [each for each in self._offsets if each not in going]
+        if self._newest in going:
+            self._newest = max(self._offsets, default=Offset(0))
         paths = [snapshot_path(self._directory, each) for each in going]
         return [path for path in paths if self._files.exists(path)]
 

@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from tailrace.errors import CorruptionError, StorageError
+from tailrace.model import ProducerId
 from tailrace.storage.log import Log
 from tailrace.storage.shrink import truncate_fully_and_start_at, truncate_to, truncation
 from tailrace.testing import DiskFault, MemoryFiles
@@ -92,6 +93,60 @@ def test_a_log_whose_cut_was_given_up_takes_appends(size: int) -> None:
     stop_cleanly(log)
     again = open_at(files, is_clean=True, checkpoints=(8, 0))
     assert len(values(again)) == 8
+
+
+def after_a_refused_batch_beyond_a_gap(files: MemoryFiles) -> Log:
+    """A log of six records that has begun a segment at offset 100, and could not write there.
+
+    Compaction has removed the offsets between on the leader.
+    """
+    log = open_at(files, config=settings(cleanup_policy="compact"))
+    for number in range(6):
+        follow(
+            log,
+            replicated(
+                number, b"old %d" % number, producer_id=7, producer_epoch=0, base_sequence=number
+            ),
+        )
+    files.faults.append(DiskFault(operation="write", path_part=".log", error=errno.ENOSPC))
+    with pytest.raises(OSError, match="No space left"):
+        follow(log, replicated(100, b"x" * 500))
+    files.faults.clear()
+    return log
+
+
+def test_a_follower_that_could_not_write_beyond_a_gap_may_lead() -> None:
+    """Its log goes on at its end, past the offset of the segment that it had begun."""
+    files = MemoryFiles()
+    log = after_a_refused_batch_beyond_a_gap(files)
+    log.config = settings(cleanup_policy="compact", segment_bytes=100_000)
+    for number in range(6, 110):
+        sent = batch(b"new %d" % number, producer_id=7, producer_epoch=0, base_sequence=number)
+        assert append(log, sent, epoch=1).base_offset == number
+    before = values(log)
+    assert len(before) == 110
+    for again in (
+        open_at(files.crash(keep_unsynced=True), config=log.config),
+        reopened(log, files, start=0, how="stop"),
+    ):
+        assert values(again) == before
+        known = again.producers.get(ProducerId(7))
+        assert known is not None
+        assert known.last_sequence == 109
+
+
+@pytest.mark.parametrize("how", ["go on", "stop", "kill"])
+def test_a_follower_that_could_not_write_beyond_a_gap_writes_there_later(how: str) -> None:
+    """The leader sends the same batch again when there is room."""
+    files = MemoryFiles()
+    log = after_a_refused_batch_beyond_a_gap(files)
+    if how != "go on":
+        log = reopened(log, files, start=0, how=how)
+    follow(log, replicated(100, b"x" * 500, producer_id=7, producer_epoch=0, base_sequence=6))
+    assert (log.end_offset, len(values(log))) == (101, 7)
+    known = log.producers.get(ProducerId(7))
+    assert known is not None
+    assert known.last_sequence == 6
 
 
 def test_a_cut_over_damage_takes_the_log_out_of_service() -> None:
