@@ -494,8 +494,18 @@ def _set_aside(
         files.remove_tree(folder)
         files.sync_directory(path)
         return
-    name = names.delete_directory_name(partition, unique_id.hex)
-    stray = name.removesuffix(names.DELETE_DIRECTORY_SUFFIX) + names.STRAY_DIRECTORY_SUFFIX
-    files.rename(folder, f"{path}/{stray}")
+    stray, number = _stray_path(path, partition, unique_id.hex), 1
+    # A replica may come and go again, under the same topic id.
+    while files.exists(stray):
+        number += 1
+        stray = _stray_path(path, partition, f"{unique_id.hex}-{number}")
+    files.rename(folder, stray)
     files.sync_directory(path)
-    logger.warning("partition_set_aside path=%s/%s reason=%s", path, stray, reason)
+    logger.warning("partition_set_aside path=%s reason=%s", stray, reason)
+
+
+def _stray_path(path: str, partition: TopicPartition, unique_id: str) -> str:
+    name = names.delete_directory_name(partition, unique_id)
+    return (
+        f"{path}/{name.removesuffix(names.DELETE_DIRECTORY_SUFFIX)}{names.STRAY_DIRECTORY_SUFFIX}"
+    )

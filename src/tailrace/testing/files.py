@@ -384,6 +384,9 @@ class MemoryFiles:
         old, old_name = self._tree.parent(source)
         new, new_name = self._tree.parent(target)
         self.count("rename", posixpath.normpath(source))
+        replaced = new.entries.get(new_name)
+        if isinstance(replaced, _Directory) and replaced.entries:
+            raise _error(OSError, errno.ENOTEMPTY, target)
         new.entries[new_name] = old.entries.pop(old_name)
         old.changed()
         if new is not old:

@@ -11,6 +11,7 @@ import pytest
 from tailrace.errors import DirectoryError, OffsetOutOfRangeError, StorageError
 from tailrace.model import TopicPartition
 from tailrace.runtime.files import DiskFiles, Files
+from tailrace.storage import names
 from tailrace.storage.config import DAY_MS, LogConfig
 from tailrace.storage.directories import (
     OpenedDirectories,
@@ -639,7 +640,7 @@ def test_the_longest_topic_name_can_be_deleted() -> None:
     for length in (249, 253):
         partition = TopicPartition("x" * length, 0)
         create(logs, partition)
-        logs.take_out(partition, "ab" * 16)()
+        logs.take_out(partition, f"{length:032x}")()
     assert all(len(name) <= 255 for name in files.list("data"))
 
 
@@ -670,6 +671,25 @@ def test_a_folder_of_another_topic_id_is_set_aside() -> None:
         assert not files.exists(f"{folder}/{name}")
         assert files.list(f"{folder}/{name}.{ID.hex}-stray") == inside
     assert create(again).end_offset == 0
+
+
+def test_a_replica_that_comes_and_goes_is_set_aside_each_time(tmp_path: Path) -> None:
+    """Each folder keeps its records, under a name that Kafka takes too."""
+    path = str(tmp_path / "data")
+    for number in range(3):
+        logs = manager(DiskFiles(), path)
+        append_values(create(logs), b"%d" % number)
+        logs.close()
+        again = manager(DiskFiles(), path)
+        again.find_partitions()
+        (home,) = again.directories
+        home.set_aside(ONE, ID, reason="other brokers have it")
+        again.close()
+    aside = [name for name in DiskFiles().list(path) if name.endswith("-stray")]
+    assert len(aside) == 3
+    assert not any(map(names.stops_kafka, aside))
+    stored = [(Path(path) / name / f"{0:020d}.log").read_bytes() for name in sorted(aside)]
+    assert {data[-2:-1] for data in stored} == {b"0", b"1", b"2"}
 
 
 def test_folders_of_the_known_topics_are_not_set_aside() -> None:
