@@ -57,6 +57,8 @@ class DirectoryOffsets:
         self._log_starts = log_starts or {}
         self._is_cleaning_known = cleaner_offsets is not None
         self._cleaner_offsets = cleaner_offsets or {}
+        self._is_cleaning_written = True
+        """Whether the checkpoint of cleaner offsets has what is known; False after a refusal."""
 
     @classmethod
     def from_checkpoints(
@@ -132,7 +134,7 @@ class DirectoryOffsets:
             self._forgotten, self._log_starts, self._cleaner_offsets, self._high_watermarks
         )  # fmt: skip
         older = [each for each in partitions if any(each in one for one in known)]
-        if older:
+        if older or not self._is_cleaning_written:
             self._forgotten.update(older)
             self.write()
 
@@ -175,14 +177,13 @@ class DirectoryOffsets:
             # Snapshots: the event loop adds and removes while this thread writes.
             forgotten, logs = tuple(self._forgotten), tuple(self._logs.items())
             corrected = tuple(self._corrected)
-            has_other_cleaner_offsets = bool(corrected)
             for partition in forgotten:
                 self._recovery_points.pop(partition, None)
                 self._log_starts.pop(partition, None)
                 self._high_watermarks.pop(partition, None)
                 if self._cleaner_offsets.pop(partition, None) is not None:
-                    has_other_cleaner_offsets = True
-            if has_other_cleaner_offsets:
+                    self._is_cleaning_written = False
+            if corrected or not self._is_cleaning_written:
                 self._write_cleaner_offsets()
             self._corrected.difference_update(corrected)
             # Entries of partitions that are not open stay: their logs may be opened later.
@@ -222,8 +223,11 @@ class DirectoryOffsets:
         with self._writing:
             if self._high_watermarks.get(partition, 0) > log_end:
                 self._write_high_watermarks({partition: log_end})
-        if self._cleaner_offsets.get(partition, 0) > log_end:
-            self.note_cleaned(partition, log_end)
+            if self._cleaner_offsets.get(partition, 0) > log_end:
+                self._cleaner_offsets[partition] = log_end
+                self._is_cleaning_written = False
+            if not self._is_cleaning_written:
+                self._write_cleaner_offsets()
 
     def _write_high_watermarks(self, changed: Mapping[TopicPartition, int]) -> None:
         changed = {**self._high_watermarks, **changed}
@@ -292,4 +296,7 @@ class DirectoryOffsets:
         self._directory.write_checkpoint(names.LOG_START_OFFSETS, self._log_starts)
 
     def _write_cleaner_offsets(self) -> None:
+        # Until the device has it: the next call tries again, also if nothing else has changed.
+        self._is_cleaning_written = False
         self._directory.write_checkpoint(names.CLEANER_OFFSETS, self._cleaner_offsets)
+        self._is_cleaning_written = True

@@ -285,6 +285,25 @@ def test_a_new_partition_does_not_inherit_offsets_of_a_deleted_one() -> None:
     assert (after.start_offset, after.end_offset) == (0, 1)
 
 
+def test_a_full_disk_does_not_leave_a_new_partition_the_cleaner_offset_of_a_deleted_one() -> None:
+    """Compaction would step over its first records: an old value may come back with that."""
+    files = MemoryFiles()
+    logs = started(files)
+    add(logs, count=20)
+    logs.offsets.note_cleaned(ONE, 10)
+    logs.checkpoint()
+    logs.take_out(ONE, "ab" * 16)()
+    name = "data/cleaner-offset-checkpoint"
+    files.faults.append(DiskFault(operation="write", path_part=name, error=errno.ENOSPC))
+    with pytest.raises(OSError, match="No space left"):
+        logs.checkpoint()
+    files.faults.clear()
+    add(logs, count=20)
+    assert files.content(name) == b"0\n0\n"
+    after = started(files.crash(keep_unsynced=True))
+    assert after.offsets.cleaner_offset(ONE) is None
+
+
 def test_a_folder_of_another_topic_id_is_refused() -> None:
     """A recreated topic has another id, and none of the old records."""
     files = MemoryFiles()
