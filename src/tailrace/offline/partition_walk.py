@@ -41,6 +41,8 @@ class PartitionWalk:
     """No batch may begin below it."""
     epochs: Sequence[tuple[int, int]]
     """Epoch and start offset, as the checkpoint has them."""
+    log_start: int = 0
+    """By the checkpoint. Of producers a broker may have forgotten what is below it."""
     is_in_use: bool = False
     """Whether a broker is at work in the directory, or was killed there."""
     is_of_coordinator: bool = False
@@ -61,15 +63,18 @@ class PartitionWalk:
     """Offset and path of those that the walk has not come to, the lowest first."""
     markers: list[EndedTransaction] = field(default_factory=list)
     """Markers in the segment at hand."""
+    _is_below_start: bool = False
+    """Whether the walk has not come to the log start offset yet."""
 
     def begin(self, listed: Sequence[str]) -> Iterator[Finding]:
         """Read what was known before the first batch, and check that every snapshot can be read.
 
         `listed` are the files of the folder when its segments were listed; later ones do not count.
         """
-        log_start = self.next_offset
+        first_offset = self.next_offset
         # A log that begins at 0 has nothing before it.
-        self.producers.is_history_known = not log_start
+        self.producers = ProducerWalk(first_offset)
+        self._is_below_start = self.log_start > first_offset
         for offset in list_snapshots(self.files, self.folder):
             path = snapshot_path(self.folder, offset)
             # Written since the listing: of batches that this walk does not see.
@@ -85,9 +90,12 @@ class PartitionWalk:
             fault = _snapshot_fault(known, offset)
             if fault is not None:
                 yield _snapshot_finding(path, offset, fault, severity=Severity.ERROR)
-            elif offset == log_start:
+            # A start removes those up to the log start.
+            elif self._is_below_start and offset <= self.log_start:
+                continue
+            elif offset == first_offset:
                 self.producers.start_from(known)
-            elif offset > log_start:
+            elif offset > first_offset:
                 self.snapshots.append((offset, path))
 
     def walk(
@@ -165,6 +173,8 @@ class PartitionWalk:
         # A snapshot is compared at its offset, so the run is walked batch by batch.
         if self.snapshots and self.snapshots[0][0] <= run.last_offset:
             return 0
+        if self._is_below_start and run.last_offset >= self.log_start:
+            return 0
         epoch = run.first_header[Field.LEADER_EPOCH]
         if epoch != NO_LEADER_EPOCH:
             both = self._due_epoch(run.base_offset), self._due_epoch(run.last_offset)
@@ -196,6 +206,8 @@ class PartitionWalk:
 
     def _see(self, segment: SegmentFiles, position: int, batch: Batch) -> Iterator[Finding]:
         yield from self._compare_snapshots(batch.base_offset)
+        if self._is_below_start:
+            self._pass_deleted(batch)
         if batch.base_offset > self.next_offset:
             self.producers.holes += 1
             if self.is_end_known:
@@ -207,6 +219,18 @@ class PartitionWalk:
         yield from self._check_epoch(segment, position, batch)
         if batch.has_producer:
             yield from self._check_producer(segment, position, batch)
+
+    def _pass_deleted(self, batch: Batch) -> None:
+        """Begin with no known producer at the log start, and find no fault of one before it.
+
+        A log start that DeleteRecords has moved may lie in the middle of a segment. A start without
+        a later snapshot reads the batches from there on; what was open before is not known to it.
+        """
+        if batch.last_offset >= self.log_start:
+            self.producers = ProducerWalk(batch.base_offset)
+            self._is_below_start = False
+        else:
+            self.producers.holes += 1
 
     def _check_epoch(self, segment: SegmentFiles, position: int, batch: Batch) -> Iterator[Finding]:
         epoch = batch.leader_epoch

@@ -82,10 +82,16 @@ class PartitionFiles:
     @property
     def recovery_point(self) -> int:
         """The offset up to which the log was on the device, by the checkpoint; 0 without one."""
-        points = f"/{names.RECOVERY_POINTS}"
-        return max(
-            (at for path, at in self.checkpoints.items() if path.endswith(points)), default=0
-        )
+        return self._entry(names.RECOVERY_POINTS)
+
+    @property
+    def log_start(self) -> int:
+        """The log start offset by the checkpoint; 0 without one."""
+        return self._entry(names.LOG_START_OFFSETS)
+
+    def _entry(self, name: str) -> int:
+        entries = self.checkpoints.items()
+        return max((at for path, at in entries if path.endswith(f"/{name}")), default=0)
 
     @property
     def size(self) -> int:
@@ -314,6 +320,7 @@ def _walk(files: Files, found: PartitionFiles, open_segment: OpenSegment) -> Ite
         folder=found.folder,
         next_offset=found.segments[0].base_offset if found.segments else 0,
         epochs=found.epochs,
+        log_start=found.log_start,
         is_in_use=found.is_in_use,
         is_of_coordinator=_topic_of(found.folder) in INTERNAL_TOPICS,
     )
@@ -333,9 +340,7 @@ def _walk(files: Files, found: PartitionFiles, open_segment: OpenSegment) -> Ite
             check.close()
     if not found.segments:
         # A broker begins such a log at its log start offset.
-        starts = f"/{names.LOG_START_OFFSETS}"
-        known = found.checkpoints.items()
-        walk.next_offset = sum(at for path, at in known if path.endswith(starts))
+        walk.next_offset = found.log_start
     # Where the log ends is not known, so nothing can be beyond it, or fit after it.
     elif not (walk.is_complete and walk.is_end_known):
         yield from check_set_aside(

@@ -62,18 +62,20 @@ class EndedTransaction:
 class ProducerWalk:
     """The producers up to the batch that was seen last."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_offset: int = 0) -> None:
+        """The walk begins at `first_offset`, with no producer known."""
         self.producers: dict[ProducerId, SeenProducer] = {}
         self.holes = 0
         """Ranges of offsets that were not seen: gaps, and damaged batches."""
-        self.is_history_known = True
+        self.is_history_known = not first_offset
         """Whether the state before the first batch is known."""
+        self._first_offset = first_offset
         # Producer id by first offset, in rising order.
         self._open: dict[Offset, ProducerId] = {}
 
     def copy(self) -> "ProducerWalk":
         """The same state, to go on from without a change to this one."""
-        found = ProducerWalk()
+        found = ProducerWalk(self._first_offset)
         found.producers = {each: replace(seen) for each, seen in self.producers.items()}
         found.holes, found.is_history_known = self.holes, self.is_history_known
         found._open = dict(self._open)
@@ -204,20 +206,30 @@ class ProducerWalk:
         """Compare a snapshot of this offset with the batches; returns a difference, or None.
 
         Only of producers that the walk has seen: the others may have been forgotten or may be
-        older than the log.
+        older than the log. Nor of batches from before the walk, if their state is not known.
         """
         for producer_id, each in snapshot.items():
             # A snapshot may have producers whose batches were compacted or deleted.
             seen = self.producers.get(producer_id)
             if seen is None:
                 continue
-            pairs = (
-                ("epoch", each.epoch, seen.epoch),
-                ("last sequence", each.last_sequence, seen.last_sequence),
-                ("last offset", each.last_offset, seen.last_offset),
-                ("open transaction from", each.transaction_start, seen.transaction_start),
-            )
+            pairs: list[tuple[str, int, int]] = [("epoch", each.epoch, seen.epoch)]
+            # Retention may have left a marker of a producer whose batches it has deleted.
+            if seen.last_offset >= 0 or not self._is_before(each.last_offset):
+                pairs += [
+                    ("last sequence", each.last_sequence, seen.last_sequence),
+                    ("last offset", each.last_offset, seen.last_offset),
+                ]
+            # Or the rest of a transaction that has begun before.
+            if not self._is_before(each.transaction_start):
+                pairs.append(
+                    ("open transaction from", each.transaction_start, seen.transaction_start)
+                )
             for name, said, found in pairs:
                 if said != found:
                     return f"producer {producer_id}: {name} {said}, where the log has {found}"
         return None
+
+    def _is_before(self, offset: int) -> bool:
+        """Whether the batch at an offset lies before a walk that knows nothing of it."""
+        return not self.is_history_known and 0 <= offset < self._first_offset

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace.model import AppendOrigin, LeaderEpoch, Offset
+from tailrace.model import AppendOrigin, LeaderEpoch, Offset, ProducerId
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.verify import verify
 from tailrace.reading.directory import find_partitions
@@ -12,6 +12,7 @@ from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.lookup import find_end
 from tailrace.storage.index.transaction import ENTRY
 from tailrace.storage.log import Log
+from tailrace.storage.shrink import delete_old_segments, raise_log_start, truncate_to
 from tailrace.storage.snapshots import encode_snapshot
 from tailrace.storage.walk import walk_batches
 from tailrace.testing import MemoryFiles
@@ -19,6 +20,7 @@ from tests.unit.storage.builders import (
     FOLDER,
     NOW,
     append,
+    bases,
     batch,
     flip,
     open_at,
@@ -94,6 +96,70 @@ def transactions(*, roomy: bool = True) -> MemoryFiles:
 def test_transactions_as_a_broker_leaves_them_are_clean(roomy: bool) -> None:  # noqa: FBT001
     """Transactions are clean in one segment and across several."""
     assert not findings(transactions(roomy=roomy))
+
+
+def faults(files: MemoryFiles) -> list[str]:
+    """Return what is more than information."""
+    return [str(each) for each in findings(files) if each.severity is not Severity.INFO]
+
+
+def restarted(files: MemoryFiles, log: Log) -> Log:
+    """The log after an orderly stop and a start, which removes snapshots up to the log start."""
+    end, start = log.end_offset, log.start_offset
+    stop_cleanly(log)
+    return open_at(files, config=log.config, is_clean=True, checkpoints=(end, start))
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_the_rest_of_a_transaction_after_retention_is_clean(*, is_ended: bool) -> None:
+    """Snapshots have what a log has lost: its beginning, or all of it but the marker."""
+    files = MemoryFiles()
+    log = open_at(files, config=settings(segment_bytes=300))
+    for sequence in range(4):
+        send(log, sequence)
+    if is_ended:
+        end(log)
+    for sequence in range(8):
+        send(log, sequence, producer_id=8, is_transactional=False)
+        if not is_ended:
+            send(log, 4 + sequence)
+    assert bases(log)[1] == 4
+    raise_log_start(log, 4)
+    delete_old_segments(log, NOW)
+    log = restarted(files, log)
+    append(log, batch(b"later"))
+    stop_cleanly(log)
+    assert not faults(files)
+    # What it does see is held against the log as ever.
+    known = known_producers({8: known_producer(0, (known_batch(41, 9, 0, NOW),), NOW)})
+    files.overwrite(path(log.end_offset, ".snapshot"), encode_snapshot(known))
+    assert faults(files)
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_transaction_from_below_the_log_start_is_clean(*, is_cut: bool) -> None:
+    """After a cut a broker reads from the log start on, and forgets what was open there."""
+    files = MemoryFiles()
+    log = open_at(files, config=settings(segment_bytes=4000))
+    for sequence in range(3):
+        send(log, sequence)
+        send(log, sequence, producer_id=8)
+    raise_log_start(log, 5)
+    put(files, "data/log-start-offset-checkpoint", b"0\n1\nflights 0 5\n")
+    append(log, batch(b"lost"))
+    if is_cut:
+        truncate_to(log, 6)
+        assert log.producers.get(ProducerId(7)) is None
+    send(log, 3)
+    end(log)
+    end(log, producer_id=8)
+    log.roll()
+    send(log, 4)
+    stop_cleanly(log)
+    assert not faults(files)
+    # The end of the first entry.
+    flip(files, INDEX, 2 + 8 + 8 + 7)
+    assert faults(files)
 
 
 @pytest.mark.parametrize("position", range(2 * ENTRY.size))
