@@ -221,12 +221,11 @@ class DirectoryLogs:
                     self.offsets.high_watermark(partition) if self._has_other_replicas else None
                 ),
             )
-            if self._has_other_replicas:
-                try:
-                    self.offsets.lower_to_end(log)
-                except OSError:
-                    log.close()
-                    raise
+            try:
+                self.offsets.lower_to_end(log)
+            except OSError:
+                log.close()
+                raise
         except CorruptionError as error:
             raise StorageError(_damaged(error)) from error
         except DirectoryError:

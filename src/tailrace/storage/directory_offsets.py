@@ -213,14 +213,18 @@ class DirectoryOffsets:
     def lower_to_end(self, log: Log) -> None:
         """Checkpoint offsets that are above the end of a log, which has lost its tail.
 
-        These are the high watermark and the cleaner offset: records that come now would count as
-        committed, and as cleaned, after another crash.
+        Records that come now would count as flushed, committed and cleaned after another crash. A
+        start would not read their leader epochs then, which are saved at the next flush.
 
         Raises:
             OSError: the device refused; the old checkpoints stay.
         """
         partition, log_end = log.partition, log.end_offset
         with self._writing:
+            if self._recovery_points.get(partition, 0) > log_end:
+                lower = {**self._recovery_points, partition: log_end}
+                self._directory.write_checkpoint(names.RECOVERY_POINTS, lower)
+                self._recovery_points[partition] = log_end
             if self._high_watermarks.get(partition, 0) > log_end:
                 self._write_high_watermarks({partition: log_end})
             if self._cleaner_offsets.get(partition, 0) > log_end:

@@ -15,8 +15,17 @@ from tailrace.storage.directories import (
 )
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
+from tailrace.storage.shrink import truncate_to
 from tailrace.testing import DiskFault, MemoryFiles
-from tests.unit.storage.builders import NOW, SetClock, append_values, batch, records, settings
+from tests.unit.storage.builders import (
+    NOW,
+    SetClock,
+    append,
+    append_values,
+    batch,
+    records,
+    settings,
+)
 
 ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
 ONE, TWO = TopicPartition("flights", 0), TopicPartition("planes", 0)
@@ -302,6 +311,36 @@ def test_a_full_disk_does_not_leave_a_new_partition_the_cleaner_offset_of_a_dele
     assert files.content(name) == b"0\n0\n"
     after = started(files.crash(keep_unsynced=True))
     assert after.offsets.cleaner_offset(ONE) is None
+
+
+@pytest.mark.parametrize("has_other_replicas", [False, True])
+def test_records_after_a_cut_that_a_kill_has_ended_do_not_count_as_flushed(
+    *, has_other_replicas: bool
+) -> None:
+    """The next start lowers the recovery point, so that the one after it reads their epochs."""
+
+    def opened_again() -> tuple[DirectoryLogs, Log]:
+        logs = logs_in(files, has_other_replicas=has_other_replicas)
+        return logs, logs.open(ONE, topic_id=ID, config=settings())
+
+    files = MemoryFiles()
+    logs, log = opened_again()
+    append_values(log, *[b"value"] * 30)
+    log.sync()
+    logs.checkpoint()
+    # A follower's cut is followed by the checkpoints, and the broker is killed in between.
+    truncate_to(log, 2)
+    logs.abandon()
+    files = files.crash(keep_unsynced=True)
+    logs, log = opened_again()
+    assert files.content("data/recovery-point-offset-checkpoint") == b"0\n1\nflights 0 2\n"
+    for _ in range(12):
+        append(log, batch(b"new"), epoch=1)
+    assert log.segments.active.base_offset > 2
+    logs.abandon()
+    files = files.crash(keep_unsynced=True)
+    _, log = opened_again()
+    assert [tuple(each) for each in log.epochs.entries] == [(0, 0), (1, 2)]
 
 
 def test_a_folder_of_another_topic_id_is_refused() -> None:
