@@ -32,6 +32,7 @@ from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
 from tailrace.runtime.files import Files
 from tailrace.storage.names import parse_partition_directory_name
+from tailrace.storage.set_aside import is_blank
 from tailrace.storage.walk import walk_batches
 from tailrace.values import dataclass, replace
 
@@ -301,21 +302,30 @@ def _walk(
                 following = segments[number + 1 : number + 2]
                 if following and following[0].base_offset <= at:
                     continue
-                since = segment.base_offset
+                since, end = segment.base_offset, 0
                 with closing(files.open(segment.path, read_only=True)) as file:
                     walk = walk_batches(file, segment.path, start=0, limit=segment.size)
-                    for position, batch in walk:
-                        if is_first and batch.last_offset < at:
-                            continue
-                        if batch.base_offset < at and not is_first:
-                            raise CorruptionError(
-                                f"the batch begins at offset {batch.base_offset}, where {at} or "
-                                "more is due",
-                                path=segment.path,
-                                position=position,
-                            )
-                        yield StoredBatch(batch, segment.path, position)
-                        at, tries, is_first = batch.next_offset, 0, False
+                    try:
+                        for position, batch in walk:
+                            end = position + batch.size
+                            if is_first and batch.last_offset < at:
+                                continue
+                            if batch.base_offset < at and not is_first:
+                                raise CorruptionError(
+                                    f"the batch begins at offset {batch.base_offset}, where {at} "
+                                    "or more is due",
+                                    path=segment.path,
+                                    position=position,
+                                )
+                            yield StoredBatch(batch, segment.path, position)
+                            at, tries, is_first = batch.next_offset, 0, False
+                    except CorruptionError:
+                        # Zeros are room for appends, unless offsets are missing there.
+                        is_end = not following or following[0].base_offset == at
+                        if not is_end or not is_blank(
+                            file, segment.path, start=end, limit=segment.size
+                        ):
+                            raise
         except STALE as error:
             tries, is_first = tries + 1, True
             known, segments = segments, list_segments(files, folder)[0]

@@ -47,6 +47,11 @@ def put(files: MemoryFiles, base_offset: int, content: bytes) -> str:
     return name
 
 
+def bases_of(files: MemoryFiles) -> list[int]:
+    """The base offsets of the first replica's segments."""
+    return sorted(int(name[:20]) for name in files.list(FOLDER) if name.endswith(".log"))
+
+
 def compared(files: MemoryFiles) -> Comparison:
     """The first one held against the other."""
     return compare_logs(files, FOLDER, OTHER)
@@ -203,6 +208,25 @@ def test_a_log_that_cannot_be_read_on_is_a_difference() -> None:
     difference = only(files)
     assert (difference.offset, difference.other_position) == (4, 4 * SIZE)
     assert difference.sentence.startswith("the second cannot be read on: the batch length is -1")
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_room_for_appends_is_no_difference(number: int) -> None:
+    """Preallocation makes it, and a kill leaves it behind the last batch of a segment."""
+    files = replicas()
+    name = path(bases_of(files)[number], ".log")
+    files.overwrite(name, files.content(name) + bytes(5000))
+    assert not compared(files).differences
+
+
+def test_zeros_in_place_of_batches_are_a_difference() -> None:
+    """The next segment tells how many offsets there were."""
+    files = replicas()
+    name = path(0, ".log")
+    files.overwrite(name, files.content(name)[:-SIZE] + bytes(5000))
+    (difference,) = compared(files).differences
+    assert difference.kind is DifferenceKind.UNREADABLE
+    assert difference.path == name
 
 
 def test_a_log_start_without_a_checkpoint_is_that_of_the_leader_epochs() -> None:
