@@ -542,10 +542,10 @@ def recover_segment(
                 )
             if last_offset > holdable_max:
                 _check_overflow(segment, position, may_have_gaps=may_have_gaps)
-            # Only after all checks: what is cut gets no entry.
-            entries.add(position, last_offset, max_timestamp)
             if producer_id >= 0:
                 _note_producer(segment, Batch(view), producers)
+            # Only after all checks, that of a marker too: what is cut gets no entry.
+            entries.add(position, last_offset, max_timestamp)
             if epoch > latest_epoch:
                 epochs.assign(epoch, base_offset)
                 latest_epoch = epoch

@@ -8,6 +8,8 @@ import pytest
 
 from tailrace.errors import CorruptionError
 from tailrace.model import ProducerId, SpecialTimestamp
+from tailrace.records.batch import stamp
+from tailrace.storage.config import DAY_MS
 from tailrace.storage.log import Log
 from tailrace.storage.producers import ProducerSequenceError
 from tailrace.storage.snapshots import encode_snapshot
@@ -99,6 +101,25 @@ def test_a_torn_tail_is_cut_and_told(tail: bytes, is_clean: bool) -> None:  # no
     assert cut.reason
     append_values(log, b"next")
     assert values(log) == [*expected_values(3), b"next"]
+
+
+def test_a_marker_that_cannot_be_read_is_cut_from_the_indexes_too() -> None:
+    """Its checksum holds; retention counts from the records that are left, and appends go on."""
+    files = MemoryFiles()
+    config = settings(segment_bytes=4000, index_interval_bytes=0)
+    log = filled(files, 3, config=config)
+    log.close()
+    data = batch(
+        b"a", b"b", b"c", key=b"?", timestamps=[NOW + DAY_MS] * 3, producer_id=7, producer_epoch=0,
+        is_transactional=True, is_control=True,
+    )  # fmt: skip
+    stamp(memoryview(data), base_offset=3, leader_epoch=0)
+    files.overwrite(path(0, ".log"), files.content(path(0, ".log")) + bytes(data))
+    log = open_at(files, config=config)
+    assert log.end_offset == 3
+    assert retention_time_ms(log.segments.first) == NOW + 2
+    append_values(log, b"x", b"y")
+    assert values(log) == [*expected_values(3), b"x", b"y"]
 
 
 def test_a_header_torn_before_its_magic_is_damage_and_no_old_format() -> None:
