@@ -288,15 +288,16 @@ class Log:
         ):
             self.roll(planned.first_offset)
         epochs = self.epochs.entries
-        for batch in planned.noted:
-            if batch.leader_epoch >= 0:
-                self.epochs.assign(batch.leader_epoch, batch.base_offset)
-            # Formats v0 and v1 have no epoch. As in Kafka the epochs are cleared, so that the next
-            # truncation goes by the high watermark instead of by epochs that lack these batches.
-            elif batch.legacy is not None:
-                self.epochs.clear()
-                self.epochs.save()
         try:
+            for batch in planned.noted:
+                if batch.leader_epoch >= 0:
+                    self.epochs.assign(batch.leader_epoch, batch.base_offset)
+                # Formats v0 and v1 have no epoch. As in Kafka the epochs are cleared, so that the
+                # next truncation goes by the high watermark instead of by epochs that lack these
+                # batches.
+                elif batch.legacy is not None:
+                    self.epochs.clear()
+                    self.epochs.save()
             self.segments.active.append(
                 SegmentAppend(
                     data=planned.data,

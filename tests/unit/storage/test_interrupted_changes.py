@@ -9,6 +9,7 @@ from tailrace.model import ProducerId
 from tailrace.storage.log import Log
 from tailrace.storage.shrink import truncate_fully_and_start_at, truncate_to, truncation
 from tailrace.testing import DiskFault, MemoryFiles
+from tests.naive import LegacyMessage, write_legacy
 from tests.unit.storage.builders import (
     NOW,
     append,
@@ -93,6 +94,23 @@ def test_a_log_whose_cut_was_given_up_takes_appends(size: int) -> None:
     stop_cleanly(log)
     again = open_at(files, is_clean=True, checkpoints=(8, 0))
     assert len(values(again)) == 8
+
+
+def test_epochs_that_could_not_be_cleared_for_an_old_format_are_there_again() -> None:
+    """The append was refused with the checkpoint, and the log is as it was."""
+    files = MemoryFiles()
+    log = open_at(files)
+    follow(log, replicated(0, b"value", leader_epoch=3))
+    log.sync()
+    before = log.epochs.entries
+    old = write_legacy(LegacyMessage(1, 1, b"k", b"v", NOW))
+    files.faults.append(DiskFault(operation="write", path_part="epoch", error=errno.ENOSPC))
+    with pytest.raises(OSError, match="No space left"):
+        follow(log, old)
+    assert (log.epochs.entries, log.end_offset) == (before, 1)
+    files.faults.clear()
+    follow(log, old)
+    assert (log.epochs.entries, log.end_offset) == ((), 2)
 
 
 def after_a_refused_batch_beyond_a_gap(files: MemoryFiles) -> Log:
