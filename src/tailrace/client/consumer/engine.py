@@ -13,6 +13,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from math import inf
 
 from tailrace.client.cluster_metadata import NOBODY
@@ -25,6 +26,7 @@ from tailrace.client.consumer.errors import (
     NoOffsetForPartitionError,
     SubscriptionError,
     TopicAuthorizationError,
+    WaitingErrors,
     WakeupError,
     consumer_error,
 )
@@ -52,6 +54,12 @@ log = logging.getLogger(__name__)
 
 _LIMITS = {**VERSION_LIMITS, ApiKey.FETCH: 17, ApiKey.METADATA: 13}
 """Topic ids and leader epochs, which the producer and readers of ranges do without."""
+
+_OF_TOPICS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: TopicAuthorizationError,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: InvalidTopicNameError,
+}
+"""Errors that the metadata of a topic may have for the program."""
 
 _REENTRANT = (
     "this thread is in the middle of another call of the same consumer, which a signal handler, a "
@@ -125,8 +133,8 @@ class ConsumerEngine:
             wall_ms=lambda: int(wall() * 1000),
             is_busy=self.fetches.has_flight,
         )
-        self.errors: list[Exception] = []
-        """Errors for the next polls of the caller, one at a time."""
+        self.errors = WaitingErrors()
+        """Errors for the next polls of the caller."""
         self.handling = Handling(self.subscription, rescan=self.fetches.rescan)
         self.close_by: float | None = None
         """The deadline of a `close` that has interrupted another call, which is to carry it out."""
@@ -205,12 +213,10 @@ class ConsumerEngine:
         if self.group is not None:
             self.group.metadata_changed(self.now)
         wanted = self.subscription.topics_in_use()
-        denied = topics_with(metadata, ErrorCode.TOPIC_AUTHORIZATION_FAILED) & wanted
-        invalid = topics_with(metadata, ErrorCode.INVALID_TOPIC_EXCEPTION) & wanted
-        if denied:
-            self._raise_soon(TopicAuthorizationError(denied))
-        if invalid:
-            self._raise_soon(InvalidTopicNameError(invalid))
+        for code, error in _OF_TOPICS.items():
+            topics = topics_with(metadata, code) & wanted
+            if topics:
+                self.errors.add(error(topics), is_true=partial(self._is_refused, topics, code))
         for partition, state in self.subscription.assigned.items():
             leader = metadata.leader(partition)
             position = state.position
@@ -219,10 +225,11 @@ class ConsumerEngine:
             if leader is not None and position is not None and leader != position.leader:
                 state.await_validation(leader)
 
-    def _raise_soon(self, error: Exception) -> None:
-        # Each refresh of the metadata finds the same error again.
-        if not any(str(each) == str(error) for each in self.errors):
-            self.errors.append(error)
+    def _is_refused(self, topics: frozenset[str], code: ErrorCode) -> bool:
+        """Whether one of these topics is still read, and still has this error."""
+        return not topics.isdisjoint(
+            topics_with(self.metadata, code) & self.subscription.topics_in_use()
+        )
 
     def _initialize(self, waiting: Collection[Assigned]) -> None:
         """Give partitions without a position their beginning."""
@@ -235,9 +242,14 @@ class ConsumerEngine:
         for state in unknown:
             policy = self.config.auto_offset_reset
             if policy.name == "none":
-                self._raise_soon(NoOffsetForPartitionError(frozenset({state.partition})))
+                error = NoOffsetForPartitionError(frozenset({state.partition}))
+                self.errors.add(error, is_true=partial(self._has_no_offset, state, state.version))
             else:
                 state.await_reset(policy)
+
+    def _has_no_offset(self, state: Assigned, version: int) -> bool:
+        is_same = self.subscription.current(state.partition, version) is state
+        return is_same and state.phase is Phase.INITIALIZING
 
     # -- the caller ----------------------------------------------------------------------------
 
@@ -300,9 +312,11 @@ class ConsumerEngine:
         for errors in self._error_lists():
             if errors:
                 self.metrics.error_count += 1
-                raise errors.pop(0)
+                raise errors.pop()
 
-    def _error_lists(self) -> list[list[Exception]]:
+    def _error_lists(self) -> "list[WaitingErrors | list[Exception]]":
+        # The cluster has one error at most: a refused login.
+        found: list[WaitingErrors | list[Exception]]
         found = [self.errors, self.cluster.errors, self.fetches.errors, self.lookups.errors]
         return found if self.group is None else [*found, self.group.errors]
 

@@ -10,7 +10,7 @@ An error of a connection is raised as the class of that name with `Consumer` bef
 `except ConsumerError` and `except DisconnectedError` (of `tailrace.client.nodes`) catch it.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from tailrace.client.errors import (
     AuthenticationError,
@@ -220,6 +220,32 @@ def consumer_error(error: Exception) -> Exception:
 def refusal(code: int, *, about: str) -> Exception:
     """The error of a permanent refusal."""
     return BrokerRefusedError(f"{about}: {error_words(code)}", code=code)
+
+
+class WaitingErrors:
+    """Errors that came while no call was there to raise them; the next calls do, one each.
+
+    Requests are repeated while the program works, and so are their errors: each waits once. An
+    error that is no longer true is never raised, as of a position that the program has left.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Exception, Callable[[], bool]]] = []
+
+    def add(self, error: Exception, *, is_true: Callable[[], bool] = lambda: True) -> None:
+        """Have an error raised, as long as `is_true`; the same one is not added twice."""
+        text = str(error)
+        if not any(str(each) == text and still() for each, still in self._waiting):
+            self._waiting.append((error, is_true))
+
+    def __bool__(self) -> bool:
+        if self._waiting:
+            self._waiting = [each for each in self._waiting if each[1]()]
+        return bool(self._waiting)
+
+    def pop(self) -> Exception:
+        """Remove and return the oldest; there must be one that is still true."""
+        return self._waiting.pop(0)[0]
 
 
 def _named(partitions: frozenset[TopicPartition]) -> str:

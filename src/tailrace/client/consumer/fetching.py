@@ -29,6 +29,7 @@ from tailrace.client.consumer.errors import (
     BrokerRefusedError,
     PositionOutOfRangeError,
     TopicAuthorizationError,
+    WaitingErrors,
     consumer_error,
     refusal,
 )
@@ -112,7 +113,7 @@ class Fetches:
         self._retry_at: dict[int, float] = {}
         self._sizes: dict[TopicPartition, int] = {}
         """Bytes to ask for, where a batch did not fit in `max.partition.fetch.bytes`."""
-        self.errors: list[Exception] = []
+        self.errors = WaitingErrors()
         """Errors of brokers as a whole; the next poll of the caller raises them."""
         self.ready: dict[TopicPartition, None] = {}
         """The partitions that have parts, the one whose turn it is first."""
@@ -485,7 +486,7 @@ class Fetches:
         if isinstance(error, DisconnectedError):
             self._metadata.request_update()
         else:
-            self.errors.append(consumer_error(error))
+            self.errors.add(consumer_error(error))
 
     def _not_of_session(self, flight: _Flight, answer: FetchResponse) -> None:
         """Handle an error of the whole answer, or partitions that nobody asked for."""
@@ -504,7 +505,7 @@ class Fetches:
             case 0:
                 pass
             case _ if code not in set(ErrorCode) or not ErrorCode(code).is_retriable:
-                self.errors.append(refusal(code, about=f"Fetch at {flight.node}"))
+                self.errors.add(refusal(code, about=f"Fetch at {flight.node}"))
         self._pause(flight.node.id)
 
     def _pause(self, node_id: int) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from tailrace.client.cluster_metadata import NOBODY
 from tailrace.client.consumer.config import ConsumerConfig
+from tailrace.client.consumer.errors import WaitingErrors
 from tailrace.client.consumer.handling import Handling, Offsets
 from tailrace.client.consumer.membership import (
     AutoCommit,
@@ -100,7 +101,7 @@ class ConsumerGroup:
         """Whether a request was due and had no connection at the last `send`."""
         self._look_at = 0.0
         """When to look again whether an iteration progresses, while a commit is due."""
-        self.errors: list[Exception] = []
+        self.errors = WaitingErrors()
         """Errors of the fetch of committed offsets; the next poll of the caller raises them."""
         self._asked: dict[TopicPartition, int] = {}
         """Partitions whose committed offsets are fetched, with the versions of their states."""
@@ -321,12 +322,11 @@ class ConsumerGroup:
         for each in asked:
             self._asked.pop(each, None)
         if isinstance(outcome, Exception):
-            if any(each in self._subscription.assigned for each in asked):
-                self.errors.append(outcome)
+            self.errors.add(outcome, is_true=lambda: any(map(self._waits, asked, asked.values())))
             return
         for each, offset in outcome.items():
             state = self._subscription.current(each, asked[each])
-            if state is None or state.phase is not Phase.INITIALIZING:
+            if state is None or not self._waits(each, state.version):
                 continue
             if offset is None:
                 self._without.add(each)
@@ -334,6 +334,11 @@ class ConsumerGroup:
                 leader = self._metadata.leader(each) or NOBODY
                 state.seek_unvalidated(Position(offset.offset, offset.leader_epoch, leader))
                 state.stored = OffsetAndMetadata(offset.offset, offset.leader_epoch)
+
+    def _waits(self, partition: TopicPartition, version: int) -> bool:
+        """Whether a partition still waits for its committed offset, as it did when it was asked."""
+        state = self._subscription.current(partition, version)
+        return state is not None and state.phase is Phase.INITIALIZING
 
     def _commit_by_itself(self, offsets: Offsets, now: float) -> None:
         def done(error: Exception | None) -> None:

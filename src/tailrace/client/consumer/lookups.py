@@ -19,6 +19,7 @@ from tailrace.client.consumer.config import ConsumerConfig
 from tailrace.client.consumer.errors import (
     LogTruncationError,
     TopicAuthorizationError,
+    WaitingErrors,
     consumer_error,
 )
 from tailrace.client.consumer.metadata import ConsumerMetadata, describe_wait, topics_with
@@ -106,7 +107,7 @@ class OffsetLookups:
         self._wall_ms = wall_ms
         self._is_busy = is_busy
         self._queries: list[OffsetQuery] = []
-        self.errors: list[Exception] = []
+        self.errors = WaitingErrors()
         """Errors for the next polls of the caller."""
         self._wake_at = math.inf
 
@@ -168,7 +169,8 @@ class OffsetLookups:
                 # No epoch: there is no record before it whose fate the leader could be asked about.
                 state.seek(Position(answer.offset, NO_LEADER_EPOCH, leader))
         if denied:
-            self.errors.append(TopicAuthorizationError(denied))
+            refused = {each: at for each, at in asked.items() if each.topic in denied}
+            self._raise_soon(TopicAuthorizationError(denied), Phase.AWAIT_RESET, refused)
 
     # -- validations ---------------------------------------------------------------------------
 
@@ -267,9 +269,12 @@ class OffsetLookups:
             else:
                 state.await_reset(policy)
         if denied:
-            self.errors.append(TopicAuthorizationError(frozenset(denied)))
+            error = TopicAuthorizationError(frozenset(denied))
+            refused = {each: at for each, at in asked.items() if each.topic in denied}
+            self._raise_soon(error, Phase.AWAIT_VALIDATION, refused)
         if cut:
-            self.errors.append(LogTruncationError(cut, divergent))
+            lost = {each: asked[each] for each in cut}
+            self._raise_soon(LogTruncationError(cut, divergent), Phase.AWAIT_VALIDATION, lost)
 
     # -- queries -------------------------------------------------------------------------------
 
@@ -470,7 +475,13 @@ class OffsetLookups:
         if isinstance(outcome, DisconnectedError):
             self._metadata.request_update()
         elif isinstance(outcome, NodeError):
-            self.errors.append(consumer_error(outcome))
+            self.errors.add(consumer_error(outcome))
+
+    def _raise_soon(
+        self, error: Exception, phase: Phase, asked: Mapping[TopicPartition, int]
+    ) -> None:
+        """Have a call raise an error, unless the program has moved on from all partitions."""
+        self.errors.add(error, is_true=lambda: bool(self._still(asked, phase)))
 
     def _postpone(self, state: Assigned) -> None:
         state.retry_at = self._clock() + self._config.retry_backoff_ms / 1000

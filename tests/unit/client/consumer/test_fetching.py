@@ -122,6 +122,19 @@ async def test_another_refusal_is_an_error_with_its_place(outside: Outside, code
         assert offsets(await read(consumer, 1)) == [1]
 
 
+async def test_a_broker_that_refuses_again_and_again_is_told_once(outside: Outside) -> None:
+    """The program works for long, and then learns of one refusal and reads on."""
+    cluster = Leaders(outside)
+    cluster.logs[T0].write(3)
+    refusal = FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+    cluster.script.add(FETCH, FaultKind.EDIT, edit=lambda _: refusal, times=50)
+    async with assigned(cluster) as consumer:
+        await outside.pass_time(10)
+        with pytest.raises(BrokerRefusedError, match="Fetch at node 1"):
+            await consumer.poll(60)
+        assert offsets(await read(consumer, 3)) == [0, 1, 2]
+
+
 async def test_records_are_returned_before_an_error_of_another_partition(outside: Outside) -> None:
     """The positions of both partitions are right after either, so that nothing is lost."""
     cluster = Leaders(outside, partitions=2)

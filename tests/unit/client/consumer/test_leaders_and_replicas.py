@@ -1,5 +1,6 @@
 """The broker to read from: leaders that change (KIP-320, KIP-951), followers nearby (KIP-392)."""
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -89,6 +90,22 @@ async def test_a_truncated_log_is_an_error_without_a_reset_policy(outside: Outsi
         assert caught.value.offsets == {T0: 5}
         assert caught.value.divergent == {T0: (3, 0)}
     assert len([each for each in cluster.fetched() if each[0] == 2]) == before
+    consumer.seek(T0, 3)
+    assert offsets(await read(consumer, 2)) == [3, 4]
+    await consumer.close()
+
+
+async def test_a_truncation_is_told_once_however_long_the_program_works(outside: Outside) -> None:
+    """A seek ends it, though the leader was asked again and again before the error was raised."""
+    cluster = Leaders(outside, nodes=2)
+    cluster.committed[T0] = (0, -1)
+    settings: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
+    consumer = await behind(cluster, 5, auto_offset_reset="none", **settings)
+    unclean(cluster, kept=3)
+    await outside.pass_time(10)
+    with pytest.raises(LogTruncationError):
+        await consumer.poll(60)
+    await outside.pass_time(1)
     consumer.seek(T0, 3)
     assert offsets(await read(consumer, 2)) == [3, 4]
     await consumer.close()
