@@ -105,6 +105,8 @@ class ConsumerGroup:
         """Errors of the fetch of committed offsets; the next poll of the caller raises them."""
         self._asked: dict[TopicPartition, int] = {}
         """Partitions whose committed offsets are fetched, with the versions of their states."""
+        self._ask_at = NEVER
+        """When to ask again about the partitions of which committed offsets were refused."""
         self._without: set[TopicPartition] = set()
         """Partitions that turned out to have no committed offset."""
 
@@ -201,6 +203,7 @@ class ConsumerGroup:
         subscription = self._subscription
         if step.kind is StepKind.ASSIGN:
             self.is_assigning = True
+            self._ask_at = NEVER  # Nothing is asked before the hook has run.
             # Before the hook, which may seek in them or pause them.
             subscription.take_over([*subscription.assigned, *step.partitions])
         else:
@@ -232,10 +235,12 @@ class ConsumerGroup:
         """
         found = [each for each in states if each.partition in self._without]
         self._without -= {each.partition for each in found}
+        now = self._clock()
+        self._ask_at = min((each.retry_at for each in states if each.retry_at > now), default=NEVER)
         missing = {
             each.partition: each.version
             for each in states
-            if each not in found and each.partition not in self._asked
+            if each not in found and each.partition not in self._asked and each.retry_at <= now
         }
         if missing:
             self._asked |= missing
@@ -323,6 +328,11 @@ class ConsumerGroup:
             self._asked.pop(each, None)
         if isinstance(outcome, Exception):
             self.errors.add(outcome, is_true=lambda: any(map(self._waits, asked, asked.values())))
+            # Whatever the refusal was, it would be the same at once.
+            for each in asked:
+                if self._waits(each, asked[each]):
+                    pause_s = self._config.retry_backoff_ms / 1000
+                    self._subscription.assigned[each].retry_at = self._clock() + pause_s
             return
         for each, offset in outcome.items():
             state = self._subscription.current(each, asked[each])
@@ -371,6 +381,7 @@ class ConsumerGroup:
             self.member.next_deadline(now),
             self._commits.next_deadline(now),
             max(self._auto_commit.next_deadline(), self._look_at),
+            self._ask_at,
         )
         if self._is_waiting:
             # `nodes` tells of the connection. Without a pause this would be a busy loop.

@@ -303,6 +303,7 @@ class Leaders(ScriptedCluster):
             committed_offset=offset,
             committed_leader_epoch=epoch,
             metadata="",
+            error_code=self._next(ApiKey.OFFSET_FETCH, place) or ErrorCode.NONE,
         )
 
     def _with_replicas(self, answer: MetadataResponse) -> MetadataResponse:

@@ -127,6 +127,21 @@ async def test_a_stored_offset_comes_before_the_policy(outside: Outside) -> None
     assert timestamps(cluster) == [-2]
 
 
+async def test_a_refused_stored_offset_is_asked_for_after_a_pause(outside: Outside) -> None:
+    """While the program works, the coordinator is not asked again after each refusal at once."""
+    cluster = filled(outside)
+    cluster.committed[T0] = (5, -1)
+    refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    cluster.queue(ApiKey.OFFSET_FETCH, T0, *[refusal] * 10)
+    async with assigned(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        await outside.pass_time(0.9)
+        assert 5 <= cluster.count(ApiKey.OFFSET_FETCH) <= 10
+        with pytest.raises(TopicAuthorizationError):
+            await consumer.poll(60)
+        await outside.pass_time(2)
+        assert offsets(await read(consumer, 2)) == [5, 6]
+
+
 async def test_without_a_policy_the_missing_offset_is_an_error(outside: Outside) -> None:
     """`none` says which partition has none; a seek mends it."""
     cluster = filled(outside)
