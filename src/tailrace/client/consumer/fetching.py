@@ -561,7 +561,8 @@ class Fetches:
         self, state: Assigned, data: PartitionData, node: Node, *, endpoint: Node | None
     ) -> None:
         partition, code = state.partition, data.error_code
-        is_follower = state.preferred_replica == node.id
+        # Also one that the consumer has left before it answered: for a new leader, or by its time.
+        is_follower = state.preferred_replica == node.id or node.id != self._leader_id(partition)
         error: Exception
         if code in _LEADER_ERRORS:
             state.preferred_replica = NO_NODE

@@ -497,6 +497,24 @@ async def test_a_follower_that_is_behind_does_not_reset_the_position(outside: Ou
     await consumer.close()
 
 
+async def test_a_former_follower_does_not_reset_the_position(outside: Outside) -> None:
+    """Its OFFSET_OUT_OF_RANGE comes when another leader is known, which has not named it."""
+    cluster = Leaders(outside, nodes=3)
+    # Without epochs the new leader is not asked whether its log has the position.
+    cluster.versions[ApiKey.METADATA] = 8
+    consumer = await nearby(cluster, metadata_max_age_ms=1000)
+    cluster.queue(ApiKey.FETCH, T0, ErrorCode.OFFSET_OUT_OF_RANGE)
+    cluster.script.add(ApiKey.FETCH, FaultKind.DELAY, delay_s=3)
+    await outside.pass_time(0.1)
+    cluster.move(T0, 3)
+    await outside.pass_time(5)
+    assert {node for node, *_ in cluster.fetched()} == {1, 2, 3}
+    assert await consumer.position(T0) == 3
+    cluster.logs[T0].write(2)
+    assert offsets(await read(consumer, 2)) == [3, 4]
+    await consumer.close()
+
+
 async def test_a_follower_that_is_offline_is_not_read_from(outside: Outside) -> None:
     """Metadata that calls the replica offline, or does not know it, leaves the leader."""
     cluster = Leaders(outside, nodes=2)
