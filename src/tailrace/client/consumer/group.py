@@ -107,8 +107,9 @@ class ConsumerGroup:
         """Partitions whose committed offsets are fetched, with the versions of their states."""
         self._ask_at = NEVER
         """When to ask again about the partitions of which committed offsets were refused."""
-        self._without: set[TopicPartition] = set()
-        """Partitions that turned out to have no committed offset."""
+        self._without: dict[TopicPartition, int] = {}
+        """Partitions that turned out to have no committed offset, with the versions of their
+        states: one that comes back later may have got one."""
 
     # -- what the caller sees ------------------------------------------------------------------
 
@@ -233,8 +234,8 @@ class ConsumerGroup:
         They are asked for until there is an answer, however long the coordinator is away: a `poll`
         waits for them as it does for records.
         """
-        found = [each for each in states if each.partition in self._without]
-        self._without -= {each.partition for each in found}
+        found = [each for each in states if self._without.get(each.partition) == each.version]
+        self._without.clear()
         now = self._clock()
         self._ask_at = min((each.retry_at for each in states if each.retry_at > now), default=NEVER)
         missing = {
@@ -339,7 +340,7 @@ class ConsumerGroup:
             if state is None or not self._waits(each, state.version):
                 continue
             if offset is None:
-                self._without.add(each)
+                self._without[each] = state.version
             else:
                 leader = self._metadata.leader(each) or NOBODY
                 state.seek_unvalidated(Position(offset.offset, offset.leader_epoch, leader))

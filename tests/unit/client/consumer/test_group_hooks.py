@@ -276,6 +276,44 @@ async def test_a_hook_that_is_cancelled_does_not_hinder_the_assignment(
             assert values(await read(consumer, 3)) == [0, 1, 2]
 
 
+async def test_a_partition_that_comes_back_begins_at_its_new_committed_offset(
+    outside: Outside,
+) -> None:
+    """The answer that there was none came during a hook, which sought there: it is forgotten."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.topic("u")
+        await stage.fill(10)
+        calls: list[list[TopicPartition]] = []
+
+        async def assigned(partitions: list[TopicPartition]) -> None:
+            calls.append(partitions)
+            if len(calls) == 1:
+                # The group is asked for "u" before it is asked for the offset in "t".
+                consumer.subscribe(["t", "u"], on_assigned=assigned)
+                await outside.pass_time(0.01)
+            elif len(calls) == 2:
+                # The answer about the offset comes while this hook runs.
+                await outside.pass_time(3)
+                consumer.seek(T0, 3)
+
+        async with member(stage, "consumer", enable_auto_commit=False) as consumer:
+            for topic in ("t", "u"):
+                await consumer.partitions_for(topic)
+            outside.network.delay_s = 0.5
+            consumer.subscribe("t", on_assigned=assigned)
+            assert values(await read(consumer, 7)) == [3, 4, 5, 6, 7, 8, 9]
+            assert calls == [[T0], [TopicPartition("u", 0)]]
+            await consumer.commit({T0: 5})
+            consumer.subscribe("u")
+            while T0 in consumer.assignment():
+                await consumer.poll(0.5)
+            consumer.subscribe(["t", "u"])
+            while T0 not in consumer.assignment():
+                await consumer.poll(0.5)
+            assert await consumer.position(T0) == 5
+
+
 @BOTH
 async def test_partitions_are_not_read_before_on_assigned_has_ended(
     outside: Outside, protocol: str
