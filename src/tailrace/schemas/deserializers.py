@@ -138,11 +138,15 @@ class SchemaDeserializer:
             raise UndecodableError(
                 f"the schema is {schema.type.title}, and {self._form.type.title} is wanted"
             )
+        # The author of the schema is at fault, also for a reference that there is not; other
+        # records of the topic have other schemas.
         try:
             codec = self._open(registry.resolve(schema))
-        # The author of the schema is at fault, and other records of the topic have other
-        # schemas.
-        except (SchemaError, RegistryRefusedError) as error:
+        except SchemaError as error:
+            raise UndecodableError(str(error)) from error
+        except RegistryRefusedError as error:
+            if not error.is_missing:
+                raise
             raise UndecodableError(str(error)) from error
         self._codecs.put(schema_id, codec)
         return codec

@@ -232,6 +232,24 @@ def test_a_registry_that_is_away_is_no_fault_of_a_record() -> None:
         AvroDeserializer(registry)("t", b"\0\0\0\0\1\x02")
 
 
+def test_a_refused_login_is_no_fault_of_a_record(
+    registry: SchemaRegistry, double: TestRegistry
+) -> None:
+    """Neither for its schema nor for one that this refers to; afterwards the value is read."""
+    double.add("part", INT)
+    reference = {"name": "part", "subject": "part", "version": 1}
+    schema_id = double.add("t-value", LONG, references=[reference])
+    data, deserializer = schema_id.to_bytes(5, "big") + b"\x0a", AvroDeserializer(registry)
+    double.fail(401)
+    with pytest.raises(RegistryRefusedError, match="status 401"):
+        deserializer("t", data)
+    registry.schema(schema_id)
+    double.fail(403)
+    with pytest.raises(RegistryRefusedError, match="status 403"):
+        deserializer("t", data)
+    assert deserializer("t", data) == 5
+
+
 def test_what_is_missing_is_told_when_it_is_made(registry: SchemaRegistry) -> None:
     """Nobody waits for the first record to learn that there is no schema."""
     with pytest.raises(SchemaError, match="needs a schema, unless"):
