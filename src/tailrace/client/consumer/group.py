@@ -51,6 +51,7 @@ from tailrace.client.nodes import (
     UnsupportedVersionError,
 )
 from tailrace.client.pending import Pending
+from tailrace.errors import RetriableError
 from tailrace.model import INTERNAL_TOPICS, TopicPartition
 from tailrace.protocol.apis import api_of
 from tailrace.protocol.fields import NO_UUID
@@ -355,6 +356,9 @@ class ConsumerGroup:
         def done(error: Exception | None) -> None:
             if error is None:
                 self._note_stored(offsets)
+            elif not isinstance(error, RetriableError):
+                # No call of the program gets it, and the next commit would fail as this one.
+                log.warning("commit_failed group=%s reason=%s", self._config.group_id, error)
             self._auto_commit.finished(error, self._clock())
 
         self._auto_commit.started(now)

@@ -191,6 +191,24 @@ async def test_partitions_go_although_their_commit_has_no_answer(
         outside.network.delay_s = 0
 
 
+async def test_a_commit_that_is_refused_in_the_background_is_logged(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No call has the error of an automatic commit: here of one without membership in a group."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic(partitions=2)
+        await stage.fill(2)
+        async with member(stage, "classic") as other:
+            other.subscribe("t")
+            while not other.assignment():
+                await other.poll(0.5)
+            async with member(stage, "classic", auto_commit_interval_ms=1000) as consumer:
+                consumer.assign(T0)
+                assert values(await read(consumer, 2)) == [0, 1]
+                assert await consumer.poll(2) == []
+                assert "commit_failed group=g reason=group 'g': nothing was" in caplog.text
+
+
 @BOTH
 async def test_nothing_is_committed_before_partitions_go_if_that_is_off(
     outside: Outside, protocol: str
