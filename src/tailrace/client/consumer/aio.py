@@ -119,6 +119,8 @@ class AsyncConsumer(AwaitingFace, ReadingCalls):
     async def _close(self, timeout: float, *, is_over: bool | None) -> None:
         """Close; `is_over` says whether the last records are handled, None: find out."""
         deadline = self._deadline(timeout)
+        if self._close_later(deadline):
+            return
         has_ended = True
         try:
             has_ended = await self._run(self._close_steps(deadline, is_over=is_over))
@@ -161,4 +163,10 @@ class AsyncConsumer(AwaitingFace, ReadingCalls):
             return await self._run(steps)
 
     async def _run(self, steps: Steps[T]) -> T:
-        return await self._driver.run(steps)
+        """Run a call, and then a `close` that a hook has called meanwhile."""
+        try:
+            return await self._driver.run(steps)
+        finally:
+            close_by = self._engine.close_by
+            if close_by is not None and self._closer is None:
+                await self._close(max(0.0, close_by - self._clock()), is_over=None)

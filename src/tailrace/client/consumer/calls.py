@@ -96,6 +96,8 @@ class ConsumerCalls:
         self._value_deserializer = value_deserializer
         self._handling = engine.handling
         self._hooks = RebalanceHooks()
+        self._stepper: object = None
+        """The thread or task that carries out a step of a rebalance, and runs its hook."""
         self._closer: object = None
         """The thread or task whose `close` has begun, which commits once for all."""
         # One poll after the other asks for the same columns.
@@ -589,6 +591,14 @@ class ConsumerCalls:
     def _has_ended(self, reader: object) -> bool:
         """Whether a thread or task is the present one, or has surely come to its end in order."""
         raise NotImplementedError
+
+    def _close_later(self, deadline: float) -> bool:
+        """Have the call that runs this hook close; False if this is no hook, or one of `close`."""
+        if self._closer is not None or self._stepper is None or self._stepper != self._caller():
+            return False
+        self._engine.close_by = deadline
+        self._handling.must_poll = True
+        return True
 
     def _is_not_end(self, error: WakeupError | ClosedConsumerError) -> bool:
         """False if an iteration ends by `wakeup` or `close`; else raises the error."""

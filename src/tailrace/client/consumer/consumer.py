@@ -141,8 +141,8 @@ class Consumer(BlockingFace, ReadingCalls):
         present one of a `for` loop, those of the last poll of another thread, and those whose
         handling an exception has ended.
 
-        In a signal handler that has interrupted a call of this consumer it returns at once. That
-        call ends, and closes the consumer before it returns.
+        In a signal handler that has interrupted a call of this consumer, and in a hook, it returns
+        at once. That call ends, and closes the consumer before it returns.
         """
         self._close(timeout, is_over=None)
 
@@ -164,6 +164,8 @@ class Consumer(BlockingFace, ReadingCalls):
             self._engine.close_by = deadline
             self._handling.must_poll = True
             self._driver.ring()
+            return
+        if self._close_later(deadline):
             return
         has_ended = True
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace.client.consumer.arguments import Partitions, offsets_of, partitions_of
 from tailrace.client.consumer.calls import ConsumerCalls, reading
-from tailrace.client.consumer.errors import WakeupError
+from tailrace.client.consumer.errors import ConcurrentCallError, WakeupError
 from tailrace.client.consumer.fetched import deserialized
 from tailrace.client.consumer.group import ConsumerGroup
 from tailrace.client.consumer.membership import RebalanceStep, StepKind
@@ -186,6 +186,7 @@ class ReadingCalls(ConsumerCalls):
     def unsubscribe(self, timeout: float | None = None) -> Steps[None]:
         """Remove the subscription; a member leaves its group, after `on_revoked`."""
         deadline = self._deadline(timeout)
+        self._check_no_hook()
         self._mark_last_handled()
         with self._reading():
             engine = self._engine
@@ -346,24 +347,49 @@ class ReadingCalls(ConsumerCalls):
 
     # -- the group -----------------------------------------------------------------------------
 
-    def _rebalance(self) -> Steps[None]:
+    def _rebalance(self, deadline: float = inf) -> Steps[None]:
         """Do what the group wants to be done on this thread.
 
         Raises:
             Exception: the first error of a hook, after all steps are done.
+            ConcurrentCallError: it is called by a hook.
         """
         group = self._engine.group
         failure: BaseException | None = None
         while group is not None and (step := group.member.next_step()) is not None:
-            found = yield from self._rebalance_step(group, step)
-            failure = failure or found
+            self._check_no_hook()
+            if self._stepper is None:
+                found = yield from self._rebalance_step(group, step)
+                failure = failure or found
+            # `close` has come from another thread or task, and the hook of this step is running.
+            elif not (yield Until(lambda: self._stepper is None, deadline)):
+                break
         if failure is not None:
             raise failure
+
+    def _check_no_hook(self) -> None:
+        """Raise ConcurrentCallError in a hook."""
+        if self._stepper is not None and self._stepper == self._caller():
+            raise ConcurrentCallError(
+                "a hook of subscribe has called poll, unsubscribe, or another call that does what "
+                "the group wants, which waits for this hook; seek, pause, commit and close can be "
+                "called there"
+            )
 
     def _rebalance_step(
         self, group: ConsumerGroup, step: RebalanceStep
     ) -> Steps[BaseException | None]:
         """Do one step; returns the error of its hook."""
+        self._stepper = self._caller()
+        try:
+            return (yield from self._hooked_step(group, step))
+        finally:
+            self._stepper = None
+            self._woken()
+
+    def _hooked_step(
+        self, group: ConsumerGroup, step: RebalanceStep
+    ) -> Steps[BaseException | None]:
         hooks = self._hooks
         match step.kind:
             case StepKind.ASSIGN:
@@ -437,7 +463,7 @@ class ReadingCalls(ConsumerCalls):
                     yield from self._last_commit(deadline)
                 if engine.subscription.is_by_group:
                     group.member.leave("the consumer is being closed", self._clock())
-                    yield from self._rebalance()
+                    yield from self._rebalance(deadline)
                 # Without an answer the coordinator would keep the member until its session ends.
                 yield Until(lambda: group.is_idle, deadline)
         finally:

@@ -319,8 +319,8 @@ class RebalanceHooks:
     """The hooks of one subscription.
 
     They run in the thread or task that calls `poll`, `unsubscribe` or `close`, without any lock,
-    and may call the consumer: `seek` in `on_assigned`, `commit` in `on_revoked`. An exception in a
-    hook is raised by the call, after the rebalance has been carried out.
+    and may call the consumer: `seek` in `on_assigned`, `commit` in `on_revoked`; not `poll`. An
+    exception in a hook is raised by the call, after the rebalance has been carried out.
     """
 
     on_assigned: Hook | None = None

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from tailrace.client.consumer import AsyncConsumer
-from tailrace.client.consumer.errors import ConsumerTimeoutError
+from tailrace.client.consumer.errors import (
+    ClosedConsumerError,
+    ConcurrentCallError,
+    ConsumerTimeoutError,
+)
 from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -54,6 +58,82 @@ async def test_partitions_are_read_although_on_assigned_has_raised(
             assert consumer.assignment() == {T0}
             assert values(await read(consumer, 3)) == [0, 1, 2]
         assert calls == ["assigned"]
+
+
+@BOTH
+@pytest.mark.parametrize("call", ["poll", "unsubscribe"])
+async def test_a_hook_cannot_do_what_waits_for_it(
+    outside: Outside, protocol: str, call: str
+) -> None:
+    """It is called once and gets an error; the partitions are read all the same."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        calls: list[list[TopicPartition]] = []
+
+        async def assigned(partitions: list[TopicPartition]) -> None:
+            calls.append(partitions)
+            await getattr(consumer, call)()
+
+        async with member(stage, protocol) as consumer:
+            consumer.subscribe("t", on_assigned=assigned)
+            with pytest.raises(ConcurrentCallError, match="seek, pause, commit and close"):
+                await read(consumer, 3)
+            assert values(await read(consumer, 3)) == [0, 1, 2]
+            assert calls == [[T0]]
+
+
+@BOTH
+async def test_a_hook_may_close_the_consumer(outside: Outside, protocol: str) -> None:
+    """The poll that runs it closes: each hook is called once, and others get the partitions."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        calls: list[str] = []
+        consumer, other = member(stage, protocol), member(stage, protocol)
+
+        async def assigned(_: list[TopicPartition]) -> None:
+            calls.append("assigned")
+            await consumer.close()
+
+        consumer.subscribe("t", on_assigned=assigned, on_revoked=lambda _: calls.append("revoked"))
+        with pytest.raises(ClosedConsumerError):
+            await consumer.poll(60)
+        assert calls == ["assigned", "revoked"]
+        other.subscribe("t")
+        start = outside.loop.time()
+        while not other.assignment():
+            await other.poll(0.5)
+        # Sooner than a session would have ended.
+        assert outside.loop.time() - start < 15
+        await other.close()
+
+
+@BOTH
+async def test_a_close_waits_for_a_hook_of_another_task(outside: Outside, protocol: str) -> None:
+    """It does not run the hook of the same step once more."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        calls: list[str] = []
+        goes_on = asyncio.Event()
+
+        async def assigned(_: list[TopicPartition]) -> None:
+            calls.append("assigned")
+            await goes_on.wait()
+            calls.append("done")
+
+        consumer = member(stage, protocol)
+        consumer.subscribe("t", on_assigned=assigned, on_revoked=lambda _: calls.append("revoked"))
+        poll = asyncio.create_task(consumer.poll(None))
+        while not calls:
+            await outside.pass_time(0.1)
+        closing = asyncio.create_task(consumer.close())
+        await outside.pass_time(1)
+        assert not closing.done()
+        goes_on.set()
+        await closing
+        with pytest.raises(ClosedConsumerError):
+            await poll
+        assert calls == ["assigned", "done", "revoked"]
 
 
 @BOTH
