@@ -192,15 +192,21 @@ class ReadingCalls(ConsumerCalls):
             engine = self._engine
             engine.check_open()
             group = engine.group
+            failure: Exception | None = None
             if group is not None and engine.subscription.is_by_group:
                 engine.handling.put_back()
                 group.member.leave("the consumer unsubscribed from all topics", self._clock())
-                yield from self._rebalance()
+                try:
+                    yield from self._rebalance()
+                except Exception as error:  # noqa: BLE001 - raised once nothing is subscribed to
+                    failure = error
                 yield Until(lambda: group.member.is_left, deadline)
             engine.handling.drop(engine.subscription.assigned)
             engine.subscription.unsubscribe()
             engine.subscription_changed(self._clock())
             self._hooks = RebalanceHooks()
+            if failure is not None:
+                raise failure
 
     # -- reading -------------------------------------------------------------------------------
 
