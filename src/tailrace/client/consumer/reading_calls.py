@@ -463,15 +463,21 @@ class ReadingCalls(ConsumerCalls):
         self._woken()
         engine.handling.put_back()
         group = engine.group
+        failure: Exception | None = None
         try:
             if group is not None:
                 if group.commits_by_itself:
                     yield from self._last_commit(deadline)
                 if engine.subscription.is_by_group:
                     group.member.leave("the consumer is being closed", self._clock())
-                    yield from self._rebalance(deadline)
+                    try:
+                        yield from self._rebalance(deadline)
+                    except Exception as error:  # noqa: BLE001 - raised once the member has left
+                        failure = error
                 # Without an answer the coordinator would keep the member until its session ends.
                 yield Until(lambda: group.is_idle, deadline)
         finally:
             engine.begin_close()
+        if failure is not None:
+            raise failure
         return True

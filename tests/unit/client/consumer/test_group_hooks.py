@@ -163,6 +163,28 @@ async def test_partitions_go_although_on_revoked_has_raised(
 
 
 @BOTH
+async def test_a_member_leaves_although_on_revoked_has_raised(
+    outside: Outside, protocol: str
+) -> None:
+    """`close` raises what the hook has raised; others need not wait until the session ends."""
+    async with on_stage(outside, **QUICK) as stage:
+        await stage.topic()
+        await stage.fill(3)
+        calls: list[str] = []
+        consumer, other = member(stage, protocol), member(stage, protocol)
+        consumer.subscribe("t", on_revoked=failing(calls, "revoked"))
+        await read(consumer, 3)
+        with pytest.raises(ZeroDivisionError, match="revoked"):
+            await consumer.close()
+        start = outside.loop.time()
+        other.subscribe("t")
+        while not other.assignment():
+            await other.poll(0.5)
+        assert outside.loop.time() - start < 15
+        await other.close()
+
+
+@BOTH
 async def test_lost_partitions_are_gone_although_on_lost_has_raised(
     outside: Outside, protocol: str
 ) -> None:
