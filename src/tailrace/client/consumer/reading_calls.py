@@ -5,7 +5,7 @@ the caller's code.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -328,28 +328,36 @@ class ReadingCalls(ConsumerCalls):
         key, value = self._key_deserializer, self._value_deserializer
         if key is None and value is None:
             return taken[0] if len(taken) == 1 else list(chain.from_iterable(taken))
+        subscription = self._engine.subscription
+        places = {records[0].topic_partition for records in taken}
+        versions = {each: subscription.of(each).version for each in places}
         found: list[ConsumerRecord] = []
         for index, records in enumerate(taken):
             try:
                 # Not under the lock: a deserializer may call the consumer, or take long.
                 made, error = yield CallUser(deserialized, (records, key, value))
             except BaseException:
-                self._hold_back(taken)
+                self._hold_back(taken, versions)
                 raise
             found += made
             if error is not None:
                 # Before the record that failed, and before all that came after it.
-                self._hold_back([records[len(made) :], *taken[index + 1 :]])
+                self._hold_back([records[len(made) :], *taken[index + 1 :]], versions)
                 if not found:
                     self._engine.metrics.error_count += 1
                     raise error
                 break
         return found
 
-    def _hold_back(self, taken: list[list[ConsumerRecord]]) -> None:
-        """Put the positions before these records."""
+    def _hold_back(
+        self, taken: list[list[ConsumerRecord]], versions: Mapping[TopicPartition, int]
+    ) -> None:
+        """Put the positions before these records, unless the program has sought meanwhile."""
         first = {each[0].topic_partition: each[0].offset for each in reversed(taken)}
-        self._engine.handling.hold_back(first)
+        current = self._engine.subscription.current
+        self._engine.handling.hold_back(
+            {each: at for each, at in first.items() if current(each, versions[each]) is not None}
+        )
 
     # -- the group -----------------------------------------------------------------------------
 

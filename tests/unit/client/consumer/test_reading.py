@@ -205,6 +205,25 @@ async def test_an_offset_that_the_log_does_not_have_is_an_error_with_none(outsid
             assert values(await consumer.poll()) == [3, 4]
 
 
+async def test_a_seek_outlasts_a_deserializer_that_fails(outside: Outside) -> None:
+    """The partition is read where the program wants it, and not from the record that failed."""
+    async with on_stage(outside) as stage:
+        await stage.topic()
+        await stage.fill(6)
+
+        def skipping(data: bytes) -> int:
+            if data == b"2":
+                consumer.seek(T0, 4)
+                raise ValueError(data)
+            return int(data)
+
+        async with stage.consumer(value_deserializer=skipping) as consumer:
+            consumer.assign(T0)
+            assert [each.value for each in await consumer.poll(60)] == [0, 1]
+            assert await consumer.position(T0) == 4
+            assert [each.value for each in await consumer.poll(60)] == [4, 5]
+
+
 async def test_a_deserializer_that_fails_names_the_record(outside: Outside) -> None:
     """Records before the one that fails are returned, then the error, until a seek past it."""
     async with on_stage(outside) as stage:
