@@ -158,11 +158,11 @@ class OffsetLookups:
         for each, state in states.items():
             state.is_asked = False
             answer = found.get(each, _RETRY)
-            if answer is _RETRY:
-                self._postpone(state)
-            elif answer is None:
-                # by_duration, and no record is that young.
+            if answer is None and state.reset is not None and state.reset.is_time:
+                # No record is that young.
                 state.await_reset(LATEST)
+            elif answer is _RETRY or answer is None:
+                self._postpone(state)
             else:
                 self._metadata.update_leader(each, Leader(NO_NODE, answer.leader_epoch), None)
                 leader = self._metadata.leader(each) or Leader(-1, -1)

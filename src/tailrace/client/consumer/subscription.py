@@ -57,6 +57,11 @@ class ResetPolicy(NamedTuple):
     duration_ms: int = 0
     """The time that by_duration goes back."""
 
+    @property
+    def is_time(self) -> bool:
+        """Whether it is a time, from which on the log may have no record."""
+        return self.name == "by_duration"
+
     def timestamp(self, now_ms: int) -> int:
         match self.name:
             case "earliest":

@@ -95,6 +95,19 @@ async def test_a_partition_begins_where_the_policy_says(
         assert timestamps(cluster) == asked
 
 
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+async def test_a_leader_that_gives_no_end_is_asked_after_a_pause(
+    outside: Outside, policy: str
+) -> None:
+    """An answer without an offset, which no broker of Kafka gives, is no reason to hurry."""
+    cluster = filled(outside)
+    cluster.queue(OFFSETS, T0, *[ListOffsetsPartitionResponse()] * 5)
+    async with assigned(cluster, auto_offset_reset=policy) as consumer:
+        await outside.pass_time(0.35)
+        assert 1 < len(timestamps(cluster)) < 5
+        assert await consumer.position(T0) == {"earliest": 2, "latest": 7}[policy]
+
+
 async def test_a_position_needs_no_request(outside: Outside) -> None:
     """After a seek neither offsets nor the group are asked for."""
     cluster = filled(outside)
