@@ -35,8 +35,8 @@ class _Shared:
     def __init__(self, config: AdminConfig) -> None:
         self._reader = ClusterReader(config)
         self._idle = threading.Condition()
-        self._running = 0
-        """Calls that have not ended."""
+        self._running: list[int] = []
+        """The idents of the threads whose calls have not ended."""
         self._is_closed = False
 
     def call(self, *, limit_ms: int, retries: int) -> Call:
@@ -47,13 +47,14 @@ class _Shared:
 
     def run(self, steps: Steps[T]) -> T:
         """The result of an operation."""
+        caller = threading.get_ident()
         with self._idle:
-            self._running += 1
+            self._running.append(caller)
         try:
             return self._reader.run(steps)
         finally:
             with self._idle:
-                self._running -= 1
+                self._running.remove(caller)
                 self._idle.notify_all()
 
     def statistics(self) -> NodesStatistics:
@@ -61,7 +62,16 @@ class _Shared:
         return self._reader.statistics()
 
     def close(self) -> None:
-        """Refuse further calls, wait for those under way, and close the connections."""
+        """Refuse further calls, wait for those under way, and close the connections.
+
+        Raises:
+            ClosedAdminError: by a signal handler that has interrupted one of them.
+        """
+        if threading.get_ident() in self._running:
+            raise ClosedAdminError(
+                "this thread is in the middle of another call of this client, which close would "
+                "wait for; close it when that has ended"
+            )
         with self._idle:
             self._is_closed = True
             # A change whose answer is cut off would be one of unknown outcome.
@@ -97,7 +107,12 @@ class Admin(BaseAdmin, BlockingFace):
         return self._shared.run(steps)
 
     def close(self) -> None:
-        """Close all connections, after the calls that are under way; idempotent."""
+        """Close all connections, after the calls that are under way; idempotent.
+
+        Raises:
+            ClosedAdminError: called by a signal handler that has interrupted a call of this client,
+                which stays open.
+        """
         self._shared.close()
 
     def __enter__(self) -> Self:

@@ -1,5 +1,6 @@
 """An `Admin` that several threads share, on real sockets."""
 
+import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -81,3 +82,33 @@ def test_a_close_waits_for_calls_and_refuses_further_ones(slow: SlowNode) -> Non
     thread.join(TIMEOUT_S)
     with pytest.raises(ClosedAdminError, match="make another one"):
         admin.list_topics()
+
+
+def test_a_close_in_the_signal_handler_of_a_call_is_refused(slow: SlowNode) -> None:
+    """It would wait for the call that waits for it; the client stays open, and the call goes on."""
+    raised: list[BaseException] = []
+
+    def handle(*_: object) -> None:
+        try:
+            admin.close()
+        except ClosedAdminError as error:
+            raised.append(error)
+        slow.kill()
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with Admin(bootstrap_servers=slow.cluster.bootstrap, retries=0) as admin:
+            main = threading.get_ident()
+
+            def interrupt() -> None:
+                assert slow.is_asked.wait(TIMEOUT_S)
+                signal.pthread_kill(main, signal.SIGUSR1)
+
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            assert set(admin.describe_log_dirs([1]).errors) == {1}
+            thread.join(TIMEOUT_S)
+            assert "in the middle of another call" in str(raised)
+            assert set(admin.describe_log_dirs([2]).result(2)) == {"/a"}
+    finally:
+        signal.signal(signal.SIGUSR1, before)
