@@ -140,6 +140,37 @@ def test_a_node_that_takes_nothing_is_spared_if_asked_for(timeout_ms: int) -> No
     assert after[2] > after.total() / 5
 
 
+def test_a_node_that_leads_again_is_not_spared() -> None:
+    """A node was busy when its batches went to another leader, and gets its share afterwards."""
+    after: Counter[int] = Counter()
+
+    async def main(stage: Stage) -> None:
+        settings = {
+            "batch_size": 1000,
+            "max_in_flight_requests_per_connection": 2,
+            "metadata_max_age_ms": 1000,
+            "partitioner_availability_timeout_ms": 200,
+        }
+        async with stage.producer(**settings) as producer:
+            await stage.send(producer, 1, partition=2)[0]
+            stage.cluster.nodes[3].is_paused = True
+            stage.send(producer, 3, partition=2, size=900)
+            await stage.pass_time(0.1)
+            stage.cluster.move(SLOW, 1)
+            await stage.pass_time(2)
+            stage.cluster.nodes[3].resume()
+            await producer.flush()
+            stage.cluster.move(SLOW, 3)
+            await stage.pass_time(2)
+            after.update(await send_for(stage, producer, 2))
+            await producer.flush()
+            check_empty(producer)
+        stage.check_log(may_reorder=True)
+
+    play(main, nodes=3, partitions=3, seed=5)
+    assert after[2] > after.total() / 5
+
+
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7, 50])
 def test_keys_go_where_kafkas_hash_says(partitions: int) -> None:
     """Each key's partition is that of its murmur2, whose values Kafka's tests name."""

@@ -300,6 +300,10 @@ class Sender:
             # Encoded by its first attempt; a later one changes id and numbers alone.
             requests.setdefault(node_id, {})[partition] = self._prepared(taken)
             sizes[node_id] = size
+        # A node whose batches have gone to another leader, or have expired, is not slow: without
+        # any it would never be asked again.
+        if self._stuck:
+            self._stuck = {each: at for each, at in self._stuck.items() if each in busy}
         for node_id, batches in requests.items():
             self._stuck.pop(node_id, None)
             self._send(node_id, batches, now)
