@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 
-from tailrace.client.consumer import AsyncConsumer, OffsetAndTimestamp
+from tailrace.client.consumer import AsyncConsumer, GroupAuthorizationError, OffsetAndTimestamp
 from tailrace.client.consumer.errors import (
     ConsumerTimeoutError,
     NoOffsetForPartitionError,
     TopicAuthorizationError,
 )
+from tailrace.client.group_offsets import OffsetAndMetadata
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchRequest
+from tailrace.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -138,6 +140,22 @@ async def test_a_stored_offset_comes_before_the_policy(outside: Outside) -> None
     async with assigned(cluster, T0, T1, group_id="g", enable_auto_commit=False) as consumer:
         assert (await consumer.position(T0), await consumer.position(T1)) == (5, 2)
     assert timestamps(cluster) == [-2]
+
+
+async def test_a_group_may_be_used_once_rights_are_granted(outside: Outside) -> None:
+    """A consumer that is no member looks for the coordinator again in its next call."""
+    cluster = filled(outside)
+    cluster.committed[T0] = (5, -1)
+    refused = FindCoordinatorResponse(
+        coordinators=(Coordinator(key="g", error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED),)
+    )
+    cluster.script.add(ApiKey.FIND_COORDINATOR, FaultKind.EDIT, edit=lambda _: refused, times=2)
+    async with cluster.consumer(group_id="g", enable_auto_commit=False) as consumer:
+        for _ in range(2):
+            with pytest.raises(GroupAuthorizationError):
+                await consumer.committed(T0)
+        assert await consumer.committed(T0) == {T0: OffsetAndMetadata(5, metadata="")}
+    assert cluster.count(ApiKey.FIND_COORDINATOR) == 3
 
 
 async def test_a_refused_stored_offset_is_asked_for_after_a_pause(outside: Outside) -> None:

@@ -363,9 +363,12 @@ class Commits:
         coordinator = self._coordinator
         self._check_commits(now)
         self._check_fetches(now)
-        # No look-up can succeed any more, so the calls need not wait for their deadlines.
+        # No look-up would succeed now, so the calls need not wait for their deadlines.
         if coordinator.error is not None:
             self.close(coordinator.error)
+            # It ends a membership, and only the calls of a consumer that is no member.
+            if isinstance(self.membership, NoMembership):
+                coordinator.forgive(now)
         self._finish_front()
         if coordinator.node is None:
             return coordinator.next_request(now) if self._needs_coordinator else None

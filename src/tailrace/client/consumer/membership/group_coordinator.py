@@ -138,6 +138,11 @@ class GroupCoordinator:
             self._retry_at += self._backoff.pause_s(self._losses - 1)
         self._losses += 1
 
+    def forgive(self, now: float) -> None:
+        """Look it up again after a pause, though it was refused: rights may be granted."""
+        error, self.error = self.error, None
+        self._retry(now, why=str(error))
+
     def _retry(self, now: float, *, why: str) -> None:
         self._retry_at = now + self._backoff.pause_s(self._failures)
         self._failures += 1
