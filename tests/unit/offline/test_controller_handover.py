@@ -65,7 +65,7 @@ async def test_a_controller_is_no_broker(outside: Outside) -> None:
     assert found.is_controller
     assert hindrances(found) == []
     understood = " ".join(each.sentence for each in found.notes)
-    assert "1 topics with 1 partitions" in understood
+    assert "1 topic with 1 partition and" in understood
     assert "registrations of the brokers 1, 2" in understood
     assert "other nodes" not in understood
 
