@@ -12,6 +12,7 @@ key for a secret (RFC 8725, 3.1).
 
 import base64
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -37,6 +38,9 @@ KEYS_TRIED_MAX: Final = 8
 """Most keys that are tried for a token that does not name its own."""
 
 _SAID_MAX: Final = 200
+# JSON may say half of a surrogate pair, which UTF-8 has no bytes for: no request of such a user
+# could be forwarded, and no page of metrics with the name be sent.
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 # Later days cannot be shown, and a token has to end before.
 _SECONDS_MAX: Final = 253_402_300_799
 
@@ -190,7 +194,7 @@ def granted(
     """
     user = shown_name(claims, rules)
     name = user.strip()
-    if not name:
+    if not name or _SURROGATE.search(name):
         raise InvalidTokenError(f"its claim {rules.name_claim!r} is no name")
     expires_at = _seconds(claims, "exp", user=user)
     issued_at = _seconds(claims, "iat", user=user, is_needed=needs_issued_at)

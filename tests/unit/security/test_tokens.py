@@ -115,6 +115,7 @@ def test_a_changed_token_is_refused(keys: KeySet) -> None:
         ({"iat": NOW + 20, "exp": NOW + 10}, "it expires before it was issued"),
         ({"exp": None}, "exp"), ({"iat": None}, "iat"), ({"sub": None}, "sub"),
         ({"sub": ""}, "its claim 'sub' is no name"), ({"sub": 7}, "its claim 'sub' is no name"),
+        ({"sub": "half of \ud83d"}, "its claim 'sub' is no name"),
         ({"exp": 10**400}, "its claim 'exp' is no time"), ({"exp": -1}, "'exp' is no time"),
         ({"iat": "soon"}, "'iat' is no time"), ({"nbf": True}, "'nbf' is no time"),
         ({"scope": ["a", "a"]}, "no list of scopes"), ({"scope": ["a", ""]}, "no list of scopes"),
@@ -189,7 +190,7 @@ def test_unsecured_tokens_grant_what_they_say() -> None:
     assert unsecured({"sub": "bob", "scope": "r w"}, scopes=("w",)).name == "bob"
 
 
-@pytest.mark.parametrize("claims", [{}, {"sub": ""}, {"sub": 7}, {"sub": None}])
+@pytest.mark.parametrize("claims", [{}, {"sub": ""}, {"sub": 7}, {"sub": None}, {"sub": "\udc00"}])
 def test_an_unsecured_token_has_a_name_and_an_end(claims: Mapping[str, object]) -> None:
     """One without a name is refused, and one whose time is over."""
     with pytest.raises(InvalidTokenError, match="sub"):
