@@ -12,7 +12,7 @@ JAAS entry that has those of others.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -129,13 +129,25 @@ class NodeSecurity:
 
         Raises:
             ConfigError: as the constructor, or a new certificate is that of another broker, or not
-                trusted by nodes with the settings of before. Nothing has changed then.
+                trusted by nodes with the settings of before. Nothing has changed then, but that
+                listeners which are gone are forgotten.
         """
         # In any case: new listeners without encryption do not depend on files.
         self._config = config
+        self._forget(self._used.settings.keys() - config.listener_tls.keys())
         settings = self._renewed(config)
         if settings != self._settings:
             self._use(self._planned(config, settings))
+
+    def _forget(self, gone: Collection[str]) -> None:
+        """Keep nothing of listeners that are gone: one of that name may come with others.
+
+        Its clients would be let in by settings that nobody sees any more.
+        """
+        if gone:
+            self._used = self._used.without(gone)
+            for name in gone:
+                self._ports.pop(name, None)
 
     def _renewed(self, config: BrokerConfig) -> Mapping[str, ListenerTlsConfig]:
         """The settings of encrypted listeners; most of those that are open keep what they have."""
@@ -208,6 +220,16 @@ class _Opened(NamedTuple):
     files: list[tuple[str, int, int]]
     ports: "Mapping[str, ListenerTls]"
     outgoing: "Mapping[str, OutgoingTls]"
+
+    def without(self, names: Collection[str]) -> "_Opened":
+        """The same without these listeners of this node."""
+        settings = {name: each for name, each in self.settings.items() if name not in names}
+        paths = set(_paths(settings.values()))
+        return self._replace(
+            settings=settings,
+            files=[each for each in self.files if each[0] in paths],
+            ports={name: each for name, each in self.ports.items() if name not in names},
+        )
 
 
 def _opened(config: BrokerConfig, settings: Mapping[str, ListenerTlsConfig]) -> _Opened:

@@ -1,18 +1,21 @@
 """Listeners that come and go while a broker runs: by IncrementalAlterConfigs, as in Kafka."""
 
 import logging
+from pathlib import Path
 
 import pytest
 
 from tailrace.broker.broker import RunningBroker
 from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.config_resources import ResourceType
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tailrace.security.errors import TlsError
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.brokers import connect, running
 from tests.unit.broker.clusters import running_cluster
-from tests.unit.broker.test_configs import Change, set_to
+from tests.unit.broker.test_configs import Change, resource, set_to
 from tests.unit.broker.test_dynamic_settings import change, changed, deleted, described
 from tests.unit.broker.test_sasl_listeners import log_in, shake_hands
 from tests.unit.broker.tls_peers import encrypted, showing
@@ -228,6 +231,50 @@ async def test_settings_without_a_prefix_count_for_new_listeners(outside: Outsid
             await refused.is_closed()
         shown = showing(party("Bob"))
         assert await addresses(await encrypted(outside, port_of(broker, "OUTSIDE"), shown))
+
+
+async def test_a_listener_that_comes_again_has_nothing_of_before(
+    outside: Outside, tmp_path: Path
+) -> None:
+    """Also where the certificate of another one could not be read when it went."""
+    file = tmp_path / "broker.pem"
+    both = "PLAINTEXT://memory:0,FILED://memory:0,OUTSIDE://memory:0"
+    protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,FILED:SSL,OUTSIDE:SSL"
+    pem = party("broker").certificate + party("broker").key
+    async with running_cluster(outside) as cluster:
+        broker = await cluster.start(1, HIDDEN)
+        file.write_text(pem)
+        await changed(
+            cluster.peer(1),
+            set_to("listeners", both),
+            set_to("listener.security.protocol.map", protocols),
+            set_to("listener.name.filed.ssl.keystore.location", str(file)),
+            *keystore(),
+            set_to(f"{NEW}ssl.truststore.certificates", party("Bob").certificate),
+        )
+        await cluster.until(lambda: broker.port_of("OUTSIDE") is not None)
+        file.unlink()
+        # A controller looks at no file of a broker.
+        cluster.controller.do(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            IncrementalAlterConfigsRequest(
+                resources=(
+                    resource(
+                        set_to("listeners", "PLAINTEXT://memory:0,FILED://memory:0"),
+                        name="1",
+                        kind=ResourceType.BROKER,
+                    ),
+                )
+            ),
+        )
+        await cluster.until(lambda: broker.port_of("OUTSIDE") is None)
+        file.write_text(pem)
+        peer = cluster.peer(1)
+        await changed(peer, set_to("listeners", both), set_to(f"{NEW}ssl.client.auth", "required"))
+        await cluster.until(lambda: broker.port_of("OUTSIDE") is not None)
+        refused = await encrypted(outside, port_of(broker, "OUTSIDE"))
+        with pytest.raises(TlsError, match="CERTIFICATE_REQUIRED"):
+            await refused.is_closed()
 
 
 async def test_a_cluster_learns_the_new_address(outside: Outside) -> None:
