@@ -28,7 +28,7 @@ from tailrace.coordinator.groups.consumer_group import (
 from tailrace.coordinator.groups.consumer_records import target_epoch_record, target_record
 from tailrace.coordinator.groups.settings import ConsumerSettings
 from tailrace.coordinator.groups.state import Groups
-from tailrace.coordinator.groups.topics import Topics
+from tailrace.coordinator.groups.topics import Topic, Topics
 from tailrace.coordinator.machine import CoordinatorRecord, Decision, Propose
 from tailrace.errors import TailraceError
 from tailrace.runtime.threads import Threads
@@ -88,14 +88,16 @@ def posed_problem(
 ) -> Problem:
     """The problem of an assignor: the members of a group and their topics, as they are now."""
     known: dict[Subscription, frozenset[UUID]] = {}
+    # Looked up once each: on a thread a topic may go between two looks, or come again with another
+    # id, of which one member would get all partitions and another one those of before.
+    found: dict[str, Topic | None] = {}
     for member in members.values():
         if member.subscription not in known:
-            known[member.subscription] = topic_ids_of(group, member.subscription, topics)
-    counts = {}
-    for topic_id in frozenset().union(*known.values()):
-        topic = topics.by_id(topic_id)
-        assert topic is not None
-        counts[topic_id] = topic.partition_count
+            names = group.topics_of(member.subscription)
+            found |= {each: topics.by_name(each) for each in names if each not in found}
+            there = (found[each] for each in names)
+            known[member.subscription] = frozenset(each.topic_id for each in there if each)
+    counts = {each.topic_id: each.partition_count for each in found.values() if each}
     return Problem(
         members={
             member_id: AssignedMember(

@@ -9,8 +9,10 @@ from tailrace.coordinator.groups.target_assignment import (
     GroupUpdate,
     TargetAssignment,
     compute_target,
+    posed_problem,
 )
-from tests.unit.coordinator.groups_consumer.assigning import targets
+from tailrace.coordinator.groups.topics import Topic
+from tests.unit.coordinator.groups_consumer.assigning import targets, topic_id
 from tests.unit.coordinator.groups_consumer.group_shard import MemoryTopics
 
 NOW = 1_000
@@ -61,3 +63,25 @@ def test_a_target_that_is_the_same_writes_its_epoch_alone() -> None:
     """The group has changed in a way that moves no partition."""
     found = computed({"m1": "a0 a1 b0 b1", "m2": "a2 a3 b2 b3"})
     assert found.records == (target_epoch_record("g", 20, NOW),)
+
+
+class GoingTopics(MemoryTopics):
+    """Topics that are deleted as soon as somebody has looked at them."""
+
+    def by_name(self, name: str) -> Topic | None:
+        """The topic, for the last time."""
+        found = super().by_name(name)
+        if found is not None:
+            self.remove(name)
+        return found
+
+
+def test_a_topic_that_goes_meanwhile_is_the_same_for_all_members() -> None:
+    """A thread looks at topics while they change: each is taken as it was at the first look."""
+    group = ConsumerGroup("g", epoch=20)
+    for member_id, names in (("m1", ("a",)), ("m2", ("a", "b"))):
+        group.put(ConsumerMember(member_id, replace(NO_METADATA, subscribed_topic_names=names)))
+    posed = posed_problem(group, group.members, GoingTopics(a=4, b=2))
+    assert posed.members["m1"].topic_ids == {topic_id("a")}
+    assert posed.members["m2"].topic_ids == {topic_id("a"), topic_id("b")}
+    assert posed.partition_counts == {topic_id("a"): 4, topic_id("b"): 2}
