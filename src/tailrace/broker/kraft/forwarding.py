@@ -322,7 +322,8 @@ class Forwarding:
             if len(self._cut) >= _VERSIONS_KEPT_MAX:
                 self._cut.clear()
             cut = self._cut[rest] = self._cut_versions(data, frame)
-        return [_SIZE.pack(len(head) + len(cut)), head, cut]
+        found: list[Records] = [_SIZE.pack(len(head) + len(cut)), head, cut]
+        return Throttled(found, answer.throttle_ms) if isinstance(answer, Throttled) else found
 
     def _cut_versions(self, data: bytes, frame: memoryview) -> bytes:
         header, _ = read_request_header(frame)

@@ -87,6 +87,7 @@ from tailrace.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from tailrace.protocol.messages.update_features import UpdateFeaturesRequest
 from tailrace.security.quotas import ClientQuotas, QuotaConfig, QuotaKind
 from tailrace.testing import Outside
+from tailrace.values import replace
 from tests.unit.broker.kraft.scripted import (
     CLIENT,
     LOGIN,
@@ -169,6 +170,8 @@ class Scene:
         """Gives the controller's answer to the request of an envelope, or an envelope's."""
         self.own: Callable[[Any], Message] = lambda _: ApiVersionsResponse()
         """Gives this broker's answer."""
+        self.throttle_ms = 0
+        """The time for which that throttles."""
         self.local: list[Any] = []
         """The requests that this broker has answered."""
         self.controller.answers[EnvelopeRequest] = self._envelope
@@ -210,7 +213,7 @@ class Scene:
         header, position = read_request_header(frame, caller=caller)
         request = None if header.api is None else decode_request(header, frame, position)
         self.local.append(request)
-        return [
+        buffers: list[Records] = [
             encode_response(
                 APIS[header.api_key],
                 self.own(request),
@@ -218,6 +221,7 @@ class Scene:
                 correlation_id=header.correlation_id,
             )
         ]
+        return Throttled(buffers, self.throttle_ms) if self.throttle_ms else buffers
 
 
 @asynccontextmanager
@@ -472,6 +476,22 @@ async def test_a_client_is_offered_what_the_controller_has(outside: Outside, ver
             assert found[ApiKey.FETCH] == (4, 18)
             missing = set(APIS) - set(found)
             assert missing == {ApiKey.UPDATE_FEATURES, ApiKey.CREATE_PARTITIONS}
+
+
+async def test_an_answer_that_is_cut_throttles_as_before(outside: Outside) -> None:
+    """The client is told to be silent for a time, and is not read meanwhile."""
+    async with scene(outside) as on:
+        on.own = lambda _: replace(OURS, throttle_time_ms=700)
+        on.throttle_ms = 700
+        on.controller.versions = {ApiKey.CREATE_TOPICS: (3, 5)}
+        on.forwarding.start()
+        on.controllers.answered(on.controller.node)
+        await outside.pass_time(0.1)
+        api = APIS[ApiKey.API_VERSIONS]
+        found = on.dispatch(frame_of(ApiVersionsRequest(), api), CALLER, None)
+        assert isinstance(found, Throttled)
+        assert found.throttle_ms == 700
+        assert offered(await read(found, api, api.last_version))[ApiKey.CREATE_TOPICS] == (3, 5)
 
 
 async def test_a_newer_client_s_request_for_versions_is_cut_too(outside: Outside) -> None:
