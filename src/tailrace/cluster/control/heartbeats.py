@@ -77,9 +77,13 @@ class Heartbeats:
 
     # -- offsets ------------------------------------------------------------------------------
 
-    def register(self, broker_id: int, *, offset: int) -> None:
+    def register(self, broker_id: int, *, offset: int, is_fenced: bool) -> None:
         """A broker has registered in the record at `offset`; what it has read is not known."""
-        self._readers[broker_id] = _Reader(offset)
+        known = self._readers.get(broker_id)
+        self._readers[broker_id] = reader = _Reader(offset)
+        # Only an amended registration is not fenced, and a shutdown that has begun lasts.
+        if known is not None and not is_fenced:
+            reader.shutdown_at = known.shutdown_at
 
     def forget(self, broker_id: int) -> None:
         """A broker is not registered any more."""

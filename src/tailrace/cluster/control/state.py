@@ -158,7 +158,7 @@ class ControlState:
         self.image, self.next_offset = image, next_offset
         self.heartbeats = Heartbeats(self.config.session_timeout_ms)
         for broker_id, broker in image.brokers.items():
-            self.heartbeats.register(broker_id, offset=broker.broker_epoch)
+            self.heartbeats.register(broker_id, offset=broker.broker_epoch, is_fenced=broker.fenced)
             # As if it had just sent a heartbeat: who was heard of by the last controller is not
             # known, and to fence all brokers at once would stop the cluster.
             if not broker.fenced:
@@ -185,7 +185,11 @@ class ControlState:
         # By name, as `delta` does: no class of records is imported for it.
         match type(record).__name__:
             case "RegisterBrokerRecord":
-                self.heartbeats.register(record.broker_id, offset=offset)  # type: ignore[attr-defined]
+                self.heartbeats.register(
+                    record.broker_id,  # type: ignore[attr-defined]
+                    offset=offset,
+                    is_fenced=record.fenced,  # type: ignore[attr-defined]
+                )
             case "UnregisterBrokerRecord":
                 self.heartbeats.forget(record.broker_id)  # type: ignore[attr-defined]
             case "BrokerRegistrationChangeRecord":

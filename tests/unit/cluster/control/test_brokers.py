@@ -256,6 +256,22 @@ def test_a_controlled_shutdown_waits_for_the_slowest_broker() -> None:
     assert cluster.state.image.brokers[1].fenced
 
 
+def test_a_controlled_shutdown_outlasts_an_amended_registration() -> None:
+    """The broker still waits for the others; a new incarnation does not shut down."""
+    cluster = Controlled()
+    cluster.serve(1, 2)
+    cluster.topic([1, 2])
+    incarnation = cluster.state.image.brokers[1].incarnation_id
+    assert not cluster.beat(1, want_shut_down=True).should_shut_down
+    cluster.register(1, incarnation_id=incarnation, rack="moved")
+    assert not cluster.beat(1, want_shut_down=True).should_shut_down
+    cluster.beat(2)
+    assert cluster.beat(1, want_shut_down=True).should_shut_down
+    cluster.now_ms += 9001
+    cluster.register(1)
+    assert not cluster.state.heartbeats.is_shutting_down(1)
+
+
 def test_a_stale_epoch_is_refused() -> None:
     """The session of another incarnation does not go on by it."""
     cluster = Controlled()
