@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -108,11 +108,12 @@ class Meter:
 
     INTERVAL_S: Final = 0.25
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._loop = asyncio.get_running_loop()
-        self._wall_s, self._cpu_s = time.monotonic(), time.thread_time()
-        self._passed_s = 0.0
-        self._totals: dict[tuple[str, str], float] = {}
+        self._clock = clock
+        self._wall_s, self._cpu_s = clock(), time.thread_time()
+        self._totals: dict[tuple[str, str], tuple[float, float]] = {}
+        """Totals, and when they were read."""
         self._late_s = self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -134,17 +135,19 @@ class Meter:
 
         Begins a scrape: both are since the last one.
         """
-        wall_s, cpu_s = time.monotonic(), time.thread_time()
-        self._passed_s = max(wall_s - self._wall_s, 1e-9)
-        idle = min(max(1 - (cpu_s - self._cpu_s) / self._passed_s, 0.0), 1.0)
+        wall_s, cpu_s = self._clock(), time.thread_time()
+        passed_s = max(wall_s - self._wall_s, 1e-9)
+        idle = min(max(1 - (cpu_s - self._cpu_s) / passed_s, 0.0), 1.0)
         late_s, self._late_s = self._late_s, 0.0
         self._wall_s, self._cpu_s = wall_s, cpu_s
         return idle, late_s
 
     def rate(self, name: str, total: float, label: str = "") -> float:
         """The growth of a total in a second since the last scrape; 0 in the first one."""
-        before, self._totals[name, label] = self._totals.get((name, label), total), total
-        return (total - before) / self._passed_s
+        # Each by its own time: a scrape takes a while, and another one may begin meanwhile.
+        now = total, self._clock()
+        (before, at_s), self._totals[name, label] = self._totals.get((name, label), now), now
+        return (total - before) / max(now[1] - at_s, 1e-9)
 
     def close(self) -> None:
         """Measure no more."""
