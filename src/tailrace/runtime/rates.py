@@ -14,6 +14,7 @@ from typing import Final
 from tailrace.values import dataclass
 
 _SECOND_MS: Final = 1000
+_INT64_MAX: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,5 +172,6 @@ class TokenBucket:
 
 
 def java_round(value: float) -> int:
-    """The nearest whole number, the larger one of two, as `Math.round`."""
-    return floor(value + 0.5)
+    """The nearest whole number, the larger one of two, of 64 bits at most, as `Math.round`."""
+    # The smallest quotas lead to times that are infinite.
+    return floor(value + 0.5) if value < _INT64_MAX else _INT64_MAX

@@ -167,3 +167,11 @@ def test_another_rate_counts_from_now_on() -> None:
 def test_halves_are_rounded_up(value: float, rounded: int) -> None:
     """Java does so, where Python takes the even number."""
     assert java_round(value) == rounded
+
+
+def test_the_smallest_limit_has_the_longest_time() -> None:
+    """It would be infinite; Java's largest number stands for it."""
+    rate, bucket = Rate(WINDOWS), TokenBucket(WINDOWS)
+    rate.record(1, 0)
+    bucket.take(1, 5e-324, 0)
+    assert rate.throttle_ms(5e-324, 0) == bucket.throttle_ms(5e-324, 0) == 2**63 - 1
