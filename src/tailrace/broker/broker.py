@@ -646,7 +646,7 @@ class RunningBroker:
         """Use the changes of settings that the cluster's state has."""
         cluster, image, node_id = self.cluster, self.cluster.metadata, self.config.node_id
         of_all, of_this = image.broker_configs(node_id)
-        self._use(usable_changes(self.config, of_all, of_this))
+        self._use(usable_changes(self.config, of_all, of_this, in_use=self.current))
         for quota in (self._leader_quota, self.follower_quota):
             quota.configure(of_all, of_this)
         cluster.defaults = self.config.topic_defaults.with_state(image, node_id)

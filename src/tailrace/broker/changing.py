@@ -182,11 +182,16 @@ def changed_config(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerCo
 
 
 def usable_changes(
-    config: BrokerConfig, of_all: Mapping[str, str], of_this: Mapping[str, str]
+    config: BrokerConfig,
+    of_all: Mapping[str, str],
+    of_this: Mapping[str, str],
+    *,
+    in_use: BrokerConfig | None = None,
 ) -> BrokerConfig:
     """The settings with changes, as `changed_config`, without those that this release refuses.
 
-    Another broker may have stored them. If the rest contradicts itself, no change counts.
+    Another broker may have stored them, or a controller, which checks little of them. If the rest
+    contradicts itself, the settings `in_use` stay, and at a start no change counts.
     """
     # Kafka passes them over too.
     of_all = {name: text for name, text in of_all.items() if not is_of_one_broker(name)}
@@ -203,7 +208,7 @@ def usable_changes(
     except ConfigError as error:
         # If it ended the start, nobody could change the stored setting any more.
         logger.warning("settings_not_changed reason=%s", error)
-        return config
+        return config if in_use is None else in_use
 
 
 def _is_usable(name: str, text: str) -> bool:

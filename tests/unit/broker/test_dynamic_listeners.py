@@ -14,7 +14,7 @@ from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRespons
 from tailrace.security.errors import TlsError
 from tailrace.testing import Outside, Peer
 from tests.unit.broker.brokers import connect, running
-from tests.unit.broker.clusters import running_cluster
+from tests.unit.broker.clusters import Cluster, running_cluster
 from tests.unit.broker.test_configs import Change, resource, set_to
 from tests.unit.broker.test_dynamic_settings import change, changed, deleted, described
 from tests.unit.broker.test_sasl_listeners import log_in, shake_hands
@@ -46,6 +46,14 @@ def port_of(broker: RunningBroker, name: str) -> int:
     port = broker.port_of(name)
     assert port is not None
     return port
+
+
+def by_controller(cluster: Cluster, *changes: Change) -> None:
+    """Change settings of broker 1 by a controller, which looks at no file of the broker."""
+    asked = resource(*changes, name="1", kind=ResourceType.BROKER)
+    cluster.controller.do(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest(resources=(asked,))
+    )
 
 
 async def addresses(peer: Peer) -> list[tuple[str, int]]:
@@ -254,19 +262,7 @@ async def test_a_listener_that_comes_again_has_nothing_of_before(
         )
         await cluster.until(lambda: broker.port_of("OUTSIDE") is not None)
         file.unlink()
-        # A controller looks at no file of a broker.
-        cluster.controller.do(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            IncrementalAlterConfigsRequest(
-                resources=(
-                    resource(
-                        set_to("listeners", "PLAINTEXT://memory:0,FILED://memory:0"),
-                        name="1",
-                        kind=ResourceType.BROKER,
-                    ),
-                )
-            ),
-        )
+        by_controller(cluster, set_to("listeners", "PLAINTEXT://memory:0,FILED://memory:0"))
         await cluster.until(lambda: broker.port_of("OUTSIDE") is None)
         file.write_text(pem)
         peer = cluster.peer(1)
@@ -275,6 +271,21 @@ async def test_a_listener_that_comes_again_has_nothing_of_before(
         refused = await encrypted(outside, port_of(broker, "OUTSIDE"))
         with pytest.raises(TlsError, match="CERTIFICATE_REQUIRED"):
             await refused.is_closed()
+
+
+async def test_a_change_that_contradicts_others_leaves_what_is_in_use(outside: Outside) -> None:
+    """A controller takes it, which does not know the settings of the broker; as in Kafka."""
+    async with running_cluster(outside) as cluster:
+        broker = await cluster.start(1, HIDDEN)
+        await changed(cluster.peer(1), *with_outside(), set_to("max.connections", "77"))
+        await cluster.until(lambda: broker.port_of("OUTSIDE") is not None)
+        by_controller(cluster, set_to("cordoned.log.dirs", "/elsewhere"))
+        await outside.pass_time(1)
+        assert await addresses(Peer(outside.network.open(port_of(broker, "OUTSIDE")))) == []
+        assert broker.current.connection_limits.connections_max == 77
+        await changed(cluster.peer(1), deleted("cordoned.log.dirs"), deleted("max.connections"))
+        await cluster.until(lambda: broker.current.connection_limits.connections_max != 77)
+        assert broker.port_of("OUTSIDE") is not None
 
 
 async def test_a_cluster_learns_the_new_address(outside: Outside) -> None:
