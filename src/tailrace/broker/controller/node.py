@@ -686,6 +686,7 @@ class ControllerNode:
                 version=header.api_version,
                 now_ms=self._now_ms,
                 take=take,
+                is_forwarded=bool(header.caller.forwarder),
             )
             self._append(decision.records)
         except RefusedError as error:

@@ -50,6 +50,7 @@ from tailrace.storage.config import usable_configs
 
 _OF_LISTS: Final = (ConfigOperation.APPEND, ConfigOperation.SUBTRACT)
 _CORDONED: Final = "cordoned.log.dirs"
+_COMMA: Final = re.compile(r"\s*,\s*")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _VALUE_CHARACTERS_MAX: Final = 32_767
 """Kafka's limit of a value, so that appending to a list ends somewhere."""
@@ -65,8 +66,10 @@ class _Alteration(NamedTuple):
     """Whether settings go that the request does not name."""
 
 
-def alter_configs(state: ControlState, request: IncrementalAlterConfigsRequest) -> Decision:
-    """Change single settings of resources (KIP-339)."""
+def alter_configs(
+    state: ControlState, request: IncrementalAlterConfigsRequest, *, is_forwarded: bool
+) -> Decision:
+    """Change single settings of resources (KIP-339); `is_forwarded`: a broker has checked them."""
     records, refusals = _decide(
         state,
         [
@@ -75,6 +78,7 @@ def alter_configs(state: ControlState, request: IncrementalAlterConfigsRequest) 
             )
             for each in request.resources
         ],
+        is_forwarded=is_forwarded,
     )
     answer = IncrementalAlterConfigsResponse(
         throttle_time_ms=0,
@@ -91,7 +95,9 @@ def alter_configs(state: ControlState, request: IncrementalAlterConfigsRequest) 
     return Decision([] if request.validate_only else records, answer)
 
 
-def replace_configs(state: ControlState, request: AlterConfigsRequest) -> Decision:
+def replace_configs(
+    state: ControlState, request: AlterConfigsRequest, *, is_forwarded: bool
+) -> Decision:
     """Replace the settings of resources: those that are not named go."""
     records, refusals = _decide(
         state,
@@ -103,6 +109,7 @@ def replace_configs(state: ControlState, request: AlterConfigsRequest) -> Decisi
             )
             for each in request.resources
         ],
+        is_forwarded=is_forwarded,
     )
     answer = AlterConfigsResponse(
         throttle_time_ms=0,
@@ -120,7 +127,7 @@ def replace_configs(state: ControlState, request: AlterConfigsRequest) -> Decisi
 
 
 def _decide(
-    state: ControlState, alterations: Sequence[_Alteration]
+    state: ControlState, alterations: Sequence[_Alteration], *, is_forwarded: bool
 ) -> tuple[list[RecordToWrite], list[tuple[ErrorCode, str | None]]]:
     """The records of all alterations, and what each of them is answered."""
     named = Counter(each.owner for each in alterations)
@@ -134,7 +141,7 @@ def _decide(
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
-            records += _alteration(state, each, known=known)
+            records += _alteration(state, each, known=known, is_forwarded=is_forwarded)
         except RefusedError as error:
             code, message = error.code, error.message
         except InvalidTopicNameError as error:
@@ -159,7 +166,9 @@ class _Known:
         return self._names[kind]
 
 
-def _alteration(state: ControlState, wanted: _Alteration, *, known: _Known) -> list[RecordToWrite]:
+def _alteration(
+    state: ControlState, wanted: _Alteration, *, known: _Known, is_forwarded: bool
+) -> list[RecordToWrite]:
     """The records of the changes of one resource."""
     owner, changes = wanted.owner, wanted.changes()
     if owner.type not in RESOURCE_TYPES:
@@ -191,7 +200,20 @@ def _alteration(state: ControlState, wanted: _Alteration, *, known: _Known) -> l
                 ErrorCode.INVALID_CONFIG,
                 f"{_CORDONED} needs metadata.version {CORDONS_SINCE}, and the cluster has {level}.",
             )
+        # Only a broker knows its directories, and one that it does not have contradicts all its
+        # other changes, which its next start leaves out then.
+        added = _directories(planned.get(_CORDONED)) - _directories(current.get(_CORDONED))
+        if added and not is_forwarded:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                f"When updating {_CORDONED} via controllers, the new value must be a subset of the "
+                "current configuration value.",
+            )
     return [*config_records(state, owner, names, planned=planned)]
+
+
+def _directories(value: str | None) -> frozenset[str]:
+    return frozenset(filter(None, _COMMA.split((value or "").strip())))
 
 
 def _planned(

@@ -26,17 +26,17 @@ from tailrace.cluster.control.state import ControlState, Decision, Take, check_c
 from tailrace.cluster.control.topics import create_partitions, create_topics, delete_topics
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.alter_configs import AlterConfigsRequest
 from tailrace.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tailrace.protocol.messages.broker_registration import BrokerRegistrationRequest
 from tailrace.protocol.messages.create_partitions import CreatePartitionsRequest
 from tailrace.protocol.messages.create_topics import CreateTopicsRequest
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest
+from tailrace.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tailrace.protocol.messages.update_features import UpdateFeaturesRequest
 from tailrace.runtime.ids import random_uuid
 
 _OF_CLIENTS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {
-    ApiKey.ALTER_CONFIGS: replace_configs,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs,
     ApiKey.ELECT_LEADERS: elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: list_reassignments,
@@ -60,8 +60,8 @@ _OF_BROKERS: Final[Mapping[ApiKey, Callable[[ControlState, Any], Decision]]] = {
 _RULES: Final = {**_OF_CLIENTS, **_OF_BROKERS}
 
 FORWARDED: Final = frozenset({
-    *_OF_CLIENTS, ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS,
-    ApiKey.UPDATE_FEATURES,
+    *_OF_CLIENTS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.CREATE_TOPICS,
+    ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS, ApiKey.UPDATE_FEATURES,
 })  # fmt: skip
 """Requests of clients, which a broker forwards to the controller in an Envelope."""
 ANSWERED: Final = frozenset(
@@ -78,11 +78,12 @@ def decide(
     version: int,
     now_ms: int,
     take: Take = take_any,
+    is_forwarded: bool = True,
 ) -> Decision:
     """The records and the answer of a request.
 
     `take` gets the number of partitions of each topic that is created, deleted or grown, if
-    nothing else refuses it.
+    nothing else refuses it. `is_forwarded`: a broker has checked what it knows better.
 
     Raises:
         RefusedError: the request as a whole; nothing may be written.
@@ -98,6 +99,10 @@ def decide(
             decision = create_partitions(state, request, take=take)
         case DeleteTopicsRequest():
             decision = delete_topics(state, request, version=version, take=take)
+        case IncrementalAlterConfigsRequest():
+            decision = alter_configs(state, request, is_forwarded=is_forwarded)
+        case AlterConfigsRequest():
+            decision = replace_configs(state, request, is_forwarded=is_forwarded)
         case UpdateFeaturesRequest():
             decision = update_features(state, request, version=version)
         case _:

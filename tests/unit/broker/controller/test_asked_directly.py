@@ -26,7 +26,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
 )
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tailrace.runtime.log_lines import TRACE
-from tailrace.testing import Outside
+from tailrace.testing import Outside, Peer
 from tests.unit.broker.controller.own_clusters import CONTROLLER, OwnCluster, own_cluster
 
 
@@ -46,16 +46,26 @@ async def describe(
     return ErrorCode(found.error_code), value, source
 
 
-async def alter(cluster: OwnCluster, kind: ResourceType, name: str, key: str, value: str) -> None:
+async def alter(
+    cluster: OwnCluster,
+    kind: ResourceType,
+    name: str,
+    key: str,
+    value: str,
+    *,
+    peer: Peer | None = None,
+    code: ErrorCode = ErrorCode.NONE,
+) -> None:
+    """Change a setting by the controller, or by a broker that forwards it."""
     change = IncrementalAlterableConfig(name=key, config_operation=0, value=value)
     resource = IncrementalAlterConfigsResource(
         resource_type=kind, resource_name=name, configs=(change,)
     )
     request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-    answer = await cluster.ask().ask(
+    answer = await (peer or cluster.ask()).ask(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse
     )
-    assert answer.responses[0].error_code == ErrorCode.NONE, answer.responses[0].error_message
+    assert answer.responses[0].error_code == code, answer.responses[0].error_message
 
 
 @pytest.mark.parametrize(
@@ -95,6 +105,18 @@ async def test_settings_are_described_before_and_after_a_change(
         assert (await describe(cluster, kind, name, key))[:2] == (ErrorCode.NONE, default)
         await alter(cluster, kind, name, key, value)
         assert await describe(cluster, kind, name, key) == (ErrorCode.NONE, value, source)
+
+
+async def test_directories_are_cordoned_by_their_broker_alone(outside: Outside) -> None:
+    """Only that knows which it has; by the controller a cordon is taken away."""
+    async with own_cluster(outside, 1) as cluster:
+        where, key = (ResourceType.BROKER, "1"), "cordoned.log.dirs"
+        home = cluster.brokers[1].logs.directories[0].path
+        await alter(cluster, *where, key, home, code=ErrorCode.INVALID_CONFIG)
+        await alter(cluster, *where, key, home, peer=cluster.peer(1))
+        await cluster.until(lambda image: bool(image.brokers[1].cordoned_log_dirs))
+        await alter(cluster, *where, key, "")
+        await cluster.until(lambda image: not image.brokers[1].cordoned_log_dirs)
 
 
 async def test_settings_of_others_are_not_described(outside: Outside) -> None:

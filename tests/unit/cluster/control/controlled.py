@@ -104,11 +104,25 @@ class Controlled:
         self.appended += made
         return list(made)
 
-    def do(self, key: ApiKey, request: Message, *, version: int | None = None) -> Any:
+    def do(
+        self,
+        key: ApiKey,
+        request: Message,
+        *,
+        version: int | None = None,
+        is_forwarded: bool = True,
+    ) -> Any:
         """Decide a request, replay its records, and return the answer."""
         api = APIS.get(key) or BETWEEN_NODES[key]
         last = api.last_version if version is None else version
-        decision = decide(self.state, key, request, version=last, now_ms=self.now_ms)
+        decision = decide(
+            self.state,
+            key,
+            request,
+            version=last,
+            now_ms=self.now_ms,
+            is_forwarded=is_forwarded,
+        )
         self.append(decision.records)
         return decision.answer
 
@@ -300,7 +314,11 @@ class Controlled:
         ]
 
     def configure(
-        self, kind: int, name: str, *changes: tuple[str, int, str | None]
+        self,
+        kind: int,
+        name: str,
+        *changes: tuple[str, int, str | None],
+        is_forwarded: bool = True,
     ) -> tuple[ErrorCode, str | None]:
         """Change settings of a resource: name, operation, value."""
         resource = IncrementalAlterConfigsResource(
@@ -312,7 +330,8 @@ class Controlled:
             ),
         )
         request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-        answer = self.do(ApiKey.INCREMENTAL_ALTER_CONFIGS, request).responses[0]
+        key = ApiKey.INCREMENTAL_ALTER_CONFIGS
+        answer = self.do(key, request, is_forwarded=is_forwarded).responses[0]
         return ErrorCode(answer.error_code), answer.error_message
 
 

@@ -58,3 +58,28 @@ def test_directories_are_cordoned_at_levels_that_know_it(
     assert cluster.configure(BROKER, name, ("cordoned.log.dirs", *change))[0] is code
     assert (len(cluster.appended) == before) is bool(code)
     assert cluster.configure(BROKER, name, ("log.cleaner.threads", SET, "2"))[0] is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("operation", "value", "code"),
+    [
+        (SET, "/b, /a", ErrorCode.NONE),
+        (SET, "/b", ErrorCode.NONE),
+        (SET, "", ErrorCode.NONE),
+        (DELETE, None, ErrorCode.NONE),
+        (SET, "/a,/c", ErrorCode.INVALID_CONFIG),
+        (SET, "*", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_only_a_broker_lets_directories_be_cordoned(
+    operation: int, value: str | None, code: ErrorCode
+) -> None:
+    """It alone knows which it has; a controller that is asked itself takes some away at most."""
+    cluster = Controlled()
+    cluster.serve(0)
+    assert cluster.configure(BROKER, "0", ("cordoned.log.dirs", SET, "/a,/b"))[0] is ErrorCode.NONE
+    change = ("cordoned.log.dirs", operation, value)
+    found, message = cluster.configure(BROKER, "0", change, is_forwarded=False)
+    assert found is code
+    assert (message or "").startswith("When updating cordoned.log.dirs via") is bool(code)
+    assert cluster.configure(BROKER, "0", change)[0] is ErrorCode.NONE
