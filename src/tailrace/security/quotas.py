@@ -45,6 +45,10 @@ logger = logging.getLogger(__name__)
 COUNTERS_MAX: Final = 10_000
 """Most counters of one quota, of some 2 KB each."""
 
+CLIENT_ID_CHARACTERS_MAX: Final = 500
+"""Clients whose ids have the same beginning of this length are one client. An id has up to 32 KB,
+and each counter, and each page of metrics, has it."""
+
 LOG_INTERVAL_MS: Final = 10_000
 """Time between two lines of the log about throttled clients."""
 
@@ -303,7 +307,7 @@ class ClientQuotas:
         counters = self._limited.get(kind)
         if counters is None:
             return None
-        client = (user, client_id or "")
+        client = (user, (client_id or "")[:CLIENT_ID_CHARACTERS_MAX])
         try:
             return counters.by_client[client]
         except KeyError:
@@ -389,10 +393,13 @@ class ClientQuotas:
             names: dict[str, str | None] = dict(entity.parts)
             if "ip" in names:
                 continue
+            user, client_id = names.get("user", ""), names.get("client-id", "")
+            if client_id is not None:
+                client_id = client_id[:CLIENT_ID_CHARACTERS_MAX]
             for key, limit in values.items():
                 # A log of another version may have others.
                 if key in limits:
-                    limits[key][names.get("user", ""), names.get("client-id", "")] = limit
+                    limits[key][user, client_id] = limit
         for kind, counters in self._counters.items():
             counters.replace_limits(limits[kind])
         self._limited = {kind: each for kind, each in self._counters.items() if each.limits}

@@ -314,6 +314,18 @@ def test_made_up_client_ids_do_not_fill_memory(node: Node, monkeypatch: pytest.M
     assert node.throttled("eve", "1", 0) == 0
 
 
+def test_a_long_client_id_fills_no_memory(node: Node) -> None:
+    """It is known by its beginning, also as that of a quota of its own."""
+    long = "x" * 30_000
+    node.set(ANY_APP, 10)
+    counter = node.counter("alice", long + "1")
+    assert counter is node.counter("alice", long + "2")
+    assert all(len(client_id) < 1000 for (_, client_id), _, _ in node.quotas.rates(RATE))
+    node.set({"client-id": long}, 20)
+    assert node.limit("alice", long) == 20
+    assert node.limit("alice", "x") == 10
+
+
 async def test_idle_clients_are_forgotten_before_others(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
