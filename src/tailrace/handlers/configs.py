@@ -272,8 +272,9 @@ async def _alter_all(
                 raise InvalidRequestError("Each resource must appear at most once.")
             change = partial(_alter, services, one, is_replaced=is_replaced, is_dry_run=is_dry_run)
             # By name alone: a topic and a group of one name wait for each other, which costs
-            # nothing.
-            await services.changes.make(one.resource_name, change)
+            # nothing. Those of brokers are checked together, for all brokers and for this one.
+            is_of_brokers = one.resource_type == ResourceType.BROKER
+            await services.changes.make("" if is_of_brokers else one.resource_name, change)
         except TailraceError as error:
             code, message = error_code(error), error_message(error)
         outcomes.append(

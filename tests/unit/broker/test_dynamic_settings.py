@@ -301,6 +301,22 @@ async def test_another_broker_is_refused(outside: Outside, name: str, words: str
         assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, words)
 
 
+async def test_changes_at_the_same_time_do_not_contradict_each_other(outside: Outside) -> None:
+    """One for all brokers and one for this broker are made one after the other."""
+    async with running(outside) as broker:
+        outside.runtime.threads.seconds_per_run = 1  # type: ignore[attr-defined]
+        least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+        answers = await asyncio.gather(
+            change(connect(outside, broker), set_to(least, "100000"), name=""),
+            change(connect(outside, broker), set_to(most, "5000"), name="1"),
+        )
+        assert [each.error_code for each in answers] == [
+            ErrorCode.NONE,
+            ErrorCode.INVALID_REQUEST,
+        ]
+        await create_topic(connect(outside, broker), "t")
+
+
 async def test_replicas_in_sync_are_a_setting_of_all_brokers(outside: Outside) -> None:
     """No broker has its own where eligible leader replicas are kept, and it cannot go."""
     name = "min.insync.replicas"
