@@ -203,3 +203,17 @@ def test_more_removals_than_one_batch_may_have_are_refused(
     assert refused.value.code == ErrorCode.INVALID_REQUEST
     assert str(refused.value) == "Cannot remove more than 2 acls in a single delete operation."
     assert len(cluster.state.image.acls) == 3
+
+
+def test_filters_that_look_at_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each for any name looks at all entries; those with a name look at few."""
+    cluster = Controlled()
+    create(cluster, *(replace(MADE, resource_name=f"t{number}") for number in range(5)))
+    monkeypatch.setattr(acls, "LOOKED_AT_MAX", 10)
+    named = [replace(EVERY, resource_name_filter=f"t{each}", operation=WRITE) for each in range(9)]
+    assert [each.matching_acls for each in delete(cluster, *named)] == [()] * 9
+    others = replace(EVERY, principal_filter="User:bob")
+    request = DeleteAclsRequest(filters=(others, others, others))
+    assert cluster.refused(ApiKey.DELETE_ACLS, request) is ErrorCode.POLICY_VIOLATION
+    delete(cluster, others, EVERY)
+    assert not cluster.state.image.acls
