@@ -25,6 +25,8 @@ class InlineThreads:
         """Virtual time that passes before each call, like that of a slow device."""
         self.hanging: HangingDevice | None = None
         """A device that calls may hang on; each call then has a thread of its own."""
+        self.refusal: Exception | None = None
+        """Raised by each call before it begins, as where the system starts no more threads."""
         self.runs_at_once_max = 0
         """The most calls that were in progress at the same time."""
         self._runs = 0
@@ -52,6 +54,8 @@ class InlineThreads:
         return await self._run(function)
 
     async def _run(self, function: Callable[[], T]) -> T:
+        if self.refusal is not None:
+            raise self.refusal
         if self.hanging is not None:
             return await self.hanging.run(function)
         start_s = time.thread_time()

@@ -7,8 +7,9 @@
 The state of the controller is ahead of the device by the batches that wait here. No answer and no
 observer sees them before their flush, so a crash takes nothing that anybody knows.
 
-A device that fails ends the writer: what it has taken of the last group is not known, and the state
-cannot go back. The next start reads what is there.
+A device that fails ends the writer, as does all else for which a group is not written: what the
+device has taken of it is not known, and the state cannot go back. The next start reads what is
+there.
 
 Invariant: batches reach the log in the order of `put`, and `image` is the state at `watermark`.
 """
@@ -56,9 +57,9 @@ class LogWriter:
         log: MetadataLog,
         threads: Threads,
         *,
-        failed: Callable[[OSError], None],
+        failed: Callable[[Exception], None],
     ) -> None:
-        """`failed` is called when the device has refused a batch."""
+        """`failed` is called when a batch could not be written; most often the device refuses."""
         self.served: ServedMetadataLog = log.served()
         self.image = log.image
         """The state that is on the device."""
@@ -159,7 +160,11 @@ class LogWriter:
     async def _write(self, group: Sequence[_Waiting]) -> None:
         last = group[-1]
         batches = [each.batch for each in group]
-        await self._threads.run(lambda: self._log.save(batches, last.image))
+        try:
+            await self._threads.run(lambda: self._log.save(batches, last.image))
+        except Exception as error:  # noqa: BLE001 - no group may follow one that is missing
+            self.abandon()
+            self._failed(error)
         if self._is_closed:
             return
         self.watermark, self.image = last.end_offset, last.image

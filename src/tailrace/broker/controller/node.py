@@ -265,7 +265,7 @@ class ControllerNode:
         """
         opening = partial(self._open_log, has_partitions=has_partitions)
         self._log = log = await self._runtime.threads.run(opening)
-        self._writer = LogWriter(log, self._runtime.threads, failed=self._device_failed)
+        self._writer = LogWriter(log, self._runtime.threads, failed=self._write_failed)
         self._writer.on_written = self._written
         self._epoch = log.epoch
         self._logged = log.image
@@ -503,10 +503,13 @@ class ControllerNode:
         for callback in self.on_written:
             callback(image, change, end_offset)
 
-    def _device_failed(self, error: OSError) -> None:
-        path = self._directory.path
-        logger.error("controller_failed path=%s reason=%s", path, error)
-        self.end_reason = f"{path}: the device of the metadata log has failed: {error}"
+    def _write_failed(self, error: Exception) -> None:
+        path, is_known = self._directory.path, isinstance(error, OSError)
+        logger.error(
+            "controller_failed path=%s reason=%s", path, error, exc_info=None if is_known else error
+        )
+        what = "the device of the metadata log has failed" if is_known else "nothing can be written"
+        self.end_reason = f"{path}: {what}: {error}"
         # In the next turn, so that what waits gets its answer.
         asyncio.get_running_loop().call_later(0.05, self.close_port)
         self.failed.set()

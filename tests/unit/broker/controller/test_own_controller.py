@@ -1,5 +1,6 @@
 """A controller of our own, with brokers of the cluster role: life, requests, faults."""
 
+import asyncio
 import tracemalloc
 
 import pytest
@@ -303,6 +304,25 @@ async def test_a_device_that_fails_ends_the_controller(outside: Outside) -> None
         assert (await produce(cluster.peer(1), "t", batch(b"one"))).error_code == 0
         cluster.kill(1)
         outside.files.faults.clear()
+
+
+async def test_a_group_that_no_thread_can_write_ends_the_controller(outside: Outside) -> None:
+    """Its answer is no success, and nothing is written after it: the next start misses nothing."""
+    async with own_cluster(outside, 1) as cluster:
+        await cluster.add_topic(replicas=(1,))
+        outside.threads.refusal = RuntimeError("can't start new thread")
+        asked = forwarded(cluster, envelope(ApiKey.CREATE_TOPICS, creation("u")))
+        first = asyncio.ensure_future(asked)
+        await outside.pass_time(0.01)
+        outside.threads.refusal = None
+        answer = await forwarded(cluster, envelope(ApiKey.CREATE_TOPICS, creation("v")))
+        assert answer.error_code == ErrorCode.NOT_CONTROLLER
+        assert (await first).error_code == ErrorCode.NOT_CONTROLLER
+        await cluster.controller.failed.wait()
+        assert "can't start new thread" in (cluster.controller.end_reason or "")
+        cluster.kill_controller()
+        await cluster.start_controller()
+        assert list(cluster.image.topic_ids) == ["t"]
 
 
 async def test_many_decisions_have_one_flush(outside: Outside) -> None:
