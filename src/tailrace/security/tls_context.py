@@ -329,7 +329,7 @@ def pem_blocks(text: str) -> list[PemBlock]:
     """The blocks of a PEM text in their order; text between them is passed over.
 
     Raises:
-        ValueError: a block has no end.
+        ValueError: a block has no end, or has characters that PEM does not have.
     """
     blocks = []
     for part in text.replace("\\r", "").replace("\\n", "\n").split("-----BEGIN ")[1:]:
@@ -337,6 +337,11 @@ def pem_blocks(text: str) -> list[PemBlock]:
         body, end, _ = rest.partition(f"-----END {label}-----")
         if not end:
             raise ValueError(f"-----BEGIN {label[:40]}----- has no -----END {label[:40]}-----")
+        if not "".join(body.split()).isascii():
+            # Python's ssl raises TypeError for these, where OpenSSL would refuse them.
+            raise ValueError(
+                f"-----BEGIN {label[:40]}----- has characters outside of ASCII; it is damaged"
+            )
         # An encrypted key in the old format has headers, which need their lines.
         lines = body.strip().splitlines() if ":" in body else wrap("".join(body.split()), 64)
         blocks.append(
@@ -351,7 +356,7 @@ def read_pem(text: str) -> Store:
     """The certificates and the key of a PEM text.
 
     Raises:
-        ValueError: a block has no end.
+        ValueError: a block has no end, or has characters that PEM does not have.
     """
     blocks = pem_blocks(text)
     return Store(

@@ -110,6 +110,7 @@ def test_a_key_file_may_be_given_beside_an_inline_chain(tmp_path: Path) -> None:
             "ssl.truststore.certificates: there is no",
         ),
         (TlsConfig(ssl_truststore_certificates=BROKER[:200]), "has no -----END CERTIFICATE"),
+        (TlsConfig(ssl_truststore_certificates=BROKER.replace("M", "é")), "outside of ASCII"),
         (
             TlsConfig(
                 ssl_truststore_certificates=(
