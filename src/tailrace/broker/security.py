@@ -44,6 +44,8 @@ _STORES: Final = tuple(name.replace(".", "_") for name in RENEWABLE)
 WATCH_S: Final = 10.0
 """Interval at which files are looked at: certificates are renewed days before they end."""
 
+_Files = list[tuple[str, int, int]]
+"""Files with the times of their change and their numbers."""
 
 ScramUsers = Mapping[ScramUser, "UserScramCredentialRecord"]
 """The SCRAM credentials of a cluster."""
@@ -163,22 +165,36 @@ class NodeSecurity:
         refused = self._used.files
         while self._settings:
             await asyncio.sleep(WATCH_S)
-            settings = self._settings
-            files = await threads.run(partial(_files, settings))
-            # Once for each change: what is not usable stays so until the next one.
-            if files in (self._used.files, refused):
-                continue
             try:
-                planned = await threads.run(partial(self._planned, self._config, settings))
-            except ConfigError as error:
-                refused = files
+                refused = await self._look(threads, refused)
+            except Exception as error:  # noqa: BLE001 - such as a system that starts no thread now
+                # A certificate that is never renewed would end all connections, months later.
                 logger.warning(
-                    "certificate_not_renewed reason=%s consequence=%s", error,
-                    "the one before is used until the files change again",
+                    "certificate_not_renewed reason=%r next=%s", error,
+                    f"the files are looked at again in {WATCH_S:.0f} s",
                 )  # fmt: skip
-            else:
-                if settings is self._settings:
-                    self._use(planned)
+
+    async def _look(self, threads: Threads, refused: _Files) -> _Files:
+        """Read the files if they have changed; returns the state of them that is not usable.
+
+        `refused` is what this has returned before.
+        """
+        settings = self._settings
+        files = await threads.run(partial(_files, settings))
+        # Once for each change: what is not usable stays so until the next one.
+        if files in (self._used.files, refused):
+            return refused
+        try:
+            planned = await threads.run(partial(self._planned, self._config, settings))
+        except ConfigError as error:
+            logger.warning(
+                "certificate_not_renewed reason=%s consequence=%s", error,
+                "the one before is used until the files change again",
+            )  # fmt: skip
+            return files
+        if settings is self._settings:
+            self._use(planned)
+        return refused
 
     def _use(self, planned: "_Opened") -> None:
         self._used = planned
@@ -217,7 +233,7 @@ class _Opened(NamedTuple):
     """The contents of settings and files at one moment."""
 
     settings: Mapping[str, ListenerTlsConfig]
-    files: list[tuple[str, int, int]]
+    files: _Files
     ports: "Mapping[str, ListenerTls]"
     outgoing: "Mapping[str, OutgoingTls]"
 
@@ -251,8 +267,8 @@ def _opened(config: BrokerConfig, settings: Mapping[str, ListenerTlsConfig]) -> 
     return _Opened(settings, files, ports, outgoing)
 
 
-def _files(settings: Mapping[str, ListenerTlsConfig]) -> list[tuple[str, int, int]]:
-    """The files that the settings name, with the times of their change and their numbers."""
+def _files(settings: Mapping[str, ListenerTlsConfig]) -> _Files:
+    """The state of the files that the settings name."""
     return [_state_of(path) for path in _paths(settings.values())]
 
 

@@ -418,6 +418,32 @@ def test_a_changed_file_is_used_for_new_connections(
     outside.run(main())
 
 
+def test_files_are_looked_at_again_after_a_moment_without_threads(
+    outside: Outside, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A look that the system refuses ends nothing: the next one finds the renewed certificate."""
+    keystore = tmp_path / "broker.pem"
+    first, second = party("broker"), renewed("broker")
+    keystore.write_text(first.certificate + first.key)
+
+    async def main() -> None:
+        files = {"listeners": "SSL://memory:0", "ssl.keystore.location": str(keystore)}
+        async with running(outside, files) as broker:
+            before = shown(await encrypted(outside, broker.endpoint[1]))
+            outside.threads.refusal = RuntimeError("can't start new thread")
+            await outside.pass_time(11)
+            outside.threads.refusal = None
+            assert any(
+                "certificate_not_renewed" in each and "looked at again" in each
+                for each in caplog.messages
+            )
+            keystore.write_text(second.certificate + second.key)
+            await outside.pass_time(11)
+            assert shown(await encrypted(outside, broker.endpoint[1])) != before
+
+    outside.run(main())
+
+
 async def alter(peer: Peer, name: str, text: str) -> IncrementalAlterConfigsResourceResponse:
     """Change one setting of the broker."""
     config = IncrementalAlterableConfig(name=name, config_operation=0, value=text)
