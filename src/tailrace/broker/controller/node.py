@@ -584,8 +584,8 @@ class ControllerNode:
             try:
                 now_ms = self._runtime.clock.now_ms()
                 await self._runtime.threads.run(partial(self._removals.remove_due, now_ms))
-            except OSError as error:
-                logger.warning("files_not_removed reason=%s", error)
+            except Exception as error:  # noqa: BLE001 - such as a system that starts no thread now
+                logger.warning("files_not_removed reason=%r", error)
 
     # -- requests -----------------------------------------------------------------------------
 

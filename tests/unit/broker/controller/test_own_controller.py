@@ -271,6 +271,33 @@ async def test_a_new_broker_gets_a_snapshot(outside: Outside) -> None:
         await cluster.add_topic("more", replicas=(2, 1))
 
 
+async def test_old_snapshots_are_deleted_after_a_moment_without_threads(outside: Outside) -> None:
+    """A deletion that the system refuses does not end all later ones."""
+    settings = {
+        "metadata.log.max.record.bytes.between.snapshots": "2000",
+        "metadata.max.retention.bytes": "3000",
+    }
+
+    def retired() -> list[str]:
+        names = outside.files.list("data/__cluster_metadata-0")
+        return [name for name in names if name.endswith(".checkpoint.deleted")]
+
+    start = asyncio.get_running_loop().time()
+    async with own_cluster(outside, 1, settings=settings) as cluster:
+        for number in range(30):
+            await cluster.add_topic(f"t{number}", replicas=(1,))
+            await outside.pass_time(1)
+        assert retired()
+        # Until it looks for the first time, which is a minute after its start.
+        await outside.pass_time(59 - (asyncio.get_running_loop().time() - start))
+        outside.threads.refusal = RuntimeError("can't start new thread")
+        await outside.pass_time(2)
+        outside.threads.refusal = None
+        await outside.pass_time(121)
+        assert not retired()
+        await cluster.add_topic("more", replicas=(1,))
+
+
 async def test_decisions_do_not_wait_for_a_snapshot(outside: Outside) -> None:
     """Topics are created while the device hangs on it, and it is there when that is over."""
     async with own_cluster(
