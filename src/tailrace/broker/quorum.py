@@ -285,5 +285,5 @@ async def keep_short(
             continue
         try:
             await runtime.threads.run(tidy)
-        except OSError as error:
-            logger.warning("metadata_snapshot_failed reason=%s", error)
+        except Exception as error:  # noqa: BLE001 - such as a system that starts no thread now
+            logger.warning("metadata_snapshot_failed reason=%r", error)

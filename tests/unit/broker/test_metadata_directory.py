@@ -114,6 +114,29 @@ def test_old_snapshots_in_a_directory_of_its_own_are_deleted(outside: Outside) -
     outside.run(scenario(outside))
 
 
+def test_snapshots_are_written_after_a_moment_without_threads(outside: Outside) -> None:
+    """A snapshot that the system refuses does not end all later ones."""
+
+    async def scenario(outside: Outside) -> None:
+        small = {"metadata.log.max.record.bytes.between.snapshots": "1"}
+        async with running(outside, {**APART, **small}) as broker:
+
+            def snapshots() -> list[str]:
+                names = outside.files.list(f"m/{METADATA_FOLDER}")
+                return [each for each in names if each.endswith(".checkpoint")]
+
+            await create_topic(connect(outside, broker), "one")
+            await outside.pass_time(58)
+            outside.threads.refusal = RuntimeError("can't start new thread")
+            await outside.pass_time(3)
+            outside.threads.refusal = None
+            assert not snapshots()
+            await outside.pass_time(61)
+            assert snapshots()
+
+    outside.run(scenario(outside))
+
+
 def test_handover_tells_a_directory_of_its_own_from_those_of_log_dirs() -> None:
     """By the registration; its missing mark of an orderly stop hinders nothing."""
     found = plan_handover(filled(APART), ["a", "b", "m"])
