@@ -96,6 +96,12 @@ class SignedTokens:
                 f"its algorithm {str(algorithm)[:40]!r} is none of {', '.join(ALGORITHMS)}",
                 user=user,
             )
+        # RFC 7515, 4.1.11. Not all versions of the package look at it.
+        if "crit" in header:
+            raise InvalidTokenError(
+                "its header has 'crit', which makes extensions a condition that nobody here checks",
+                user=user,
+            )
         try:
             keys = self._keys.find(header.get("kid"), *ALGORITHMS[algorithm])
         except KeySetError as error:

@@ -85,6 +85,17 @@ def test_a_public_key_is_no_secret(keys: KeySet) -> None:
         assert "algorithm 'HS256'" in reason(keys, f"{head}.{body}.{mark.rstrip('=')}")
 
 
+def test_a_token_with_conditions_of_its_own_is_refused(keys: KeySet) -> None:
+    """Its issuer demands with `crit` that an extension is checked, and there is none here."""
+    _, body, _ = token().split(".")
+    header = {"alg": "RS256", "kid": "one", "crit": ["only-at"], "only-at": "other.example"}
+    head = base64.urlsafe_b64encode(json.dumps(header).encode()).decode().rstrip("=")
+    rs256 = jwt.api_jws.PyJWS().get_algorithm_by_name("RS256")
+    signature = rs256.sign(f"{head}.{body}".encode(), private_key("RSA"))
+    mark = base64.urlsafe_b64encode(signature).decode().rstrip("=")
+    assert "its header has 'crit'" in reason(keys, f"{head}.{body}.{mark}")
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [
