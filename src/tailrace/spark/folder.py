@@ -254,10 +254,22 @@ def open_folder(target: str) -> Folder:
     Raises:
         ConfigError: PyArrow cannot use the URI.
     """
+    # A disk of this machine: a lock keeps a second run away, and files outlive a loss of power.
+    if target.startswith("file:"):
+        return DiskFolder(_local_path(target))
     if "://" in target:
         return ArrowFolder(target)
     # Workers may run in another working directory than the driver.
     return DiskFolder(os.path.abspath(target))
+
+
+def _local_path(uri: str) -> str:
+    from pyarrow import fs
+
+    with _explaining(uri):
+        # PyArrow reads the escapes of a URI, and refuses the host of another machine.
+        _, path = fs.FileSystem.from_uri(uri)
+    return os.path.abspath(str(path))
 
 
 @contextmanager

@@ -1,12 +1,19 @@
 """The manifest: old or new after a crash at any call, and nothing left that does not count."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from tailrace.errors import CorruptionError, FatalError
-from tailrace.spark.folder import DiskFolder
-from tailrace.spark.jobs.manifest import STAGING, Entry, Manifest, open_manifest
+from tailrace.errors import CorruptionError, FatalError, StorageError
+from tailrace.spark.folder import DiskFolder, open_folder
+from tailrace.spark.jobs.manifest import (
+    STAGING,
+    Entry,
+    Manifest,
+    held_manifest,
+    open_manifest,
+)
 from tailrace.testing.files import MemoryFiles, ProcessKilledError
 
 FORM = "test/1"
@@ -143,3 +150,20 @@ def test_a_manifest_that_was_damaged_is_never_read() -> None:
             assert Manifest.open(folder, form=FORM).entries == manifest.entries
         except (CorruptionError, FatalError):
             continue
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}", "file:{}"])
+def test_a_directory_of_this_machine_has_one_run_however_it_is_named(
+    form: str, tmp_path: Path
+) -> None:
+    """A path and both forms of its URI are one directory, with one lock."""
+    named, plain = form.format(tmp_path / "lake"), str(tmp_path / "lake")
+    with held_manifest(named, form=FORM, files_of=files_of, owned=OWNED) as manifest:
+        for other in (named, plain):
+            with (
+                pytest.raises(StorageError, match="another run is writing to it"),
+                held_manifest(other, form=FORM, files_of=files_of, owned=OWNED),
+            ):
+                raise AssertionError("two runs have the directory")
+        manifest.add([{"name": "a"}], settings={"by": "date"})
+    assert Manifest.open(open_folder(plain), form=FORM).entries == [{"name": "a"}]
