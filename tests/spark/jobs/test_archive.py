@@ -412,6 +412,17 @@ def test_damage_ends_a_run_with_its_place(spark: SparkSession, data: Path, lake:
     assert parquet_files(lake) == []
 
 
+def test_uris_of_this_machine_name_data_and_archive(
+    spark: SparkSession, data: Path, lake: Path
+) -> None:
+    """Both forms of them, wherever a path may be given; the archive is where its path says."""
+    options = everything(data) | {"path": f"file:{data}"}
+    archive(spark, options, f"file:{lake}")
+    assert archive(spark, everything(data) | {"path": data.as_uri()}, lake.as_uri()).rows == 0
+    assert verified(spark, data, lake).findings == ()
+    assert parquet_files(lake)
+
+
 @pytest.mark.smoke
 def test_two_runs_at_once_are_refused(spark: SparkSession, data: Path, lake: Path) -> None:
     """The second is told that there is a first."""

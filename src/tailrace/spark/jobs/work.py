@@ -139,7 +139,9 @@ class Job:
         self._core_count = count_cores(spark)
         check_visible(
             spark,
-            directories=[each for each in directories if "://" not in each],
+            directories=[
+                each for each in directories if "://" not in each and not each.startswith("file:")
+            ],
             target=target,
             core_count=self._core_count,
         )
