@@ -78,7 +78,9 @@ def choose_partitions(
     match selection:
         case Topics(names):
             missing = [f"topic {name!r}" for name in names if name not in topics]
-            chosen = [partition for partition in known if partition.topic in names]
+            # A list of thousands of topics would be searched for each of their partitions.
+            wanted = frozenset(names)
+            chosen = [partition for partition in known if partition.topic in wanted]
         case Pattern(expression):
             missing = []
             matches = topic_regex(expression)

@@ -48,6 +48,27 @@ def test_partitions_are_chosen_in_order() -> None:
     assert choose_partitions(Pattern("nothing"), known) == []
 
 
+def test_a_list_of_many_topics_is_not_searched_for_each_partition() -> None:
+    """A stream chooses before each batch, so the work must not grow with the square of topics."""
+    compared = []
+
+    class Name(str):
+        """A topic's name that notes whenever it is compared."""
+
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return str.__eq__(self, other)
+
+    names = tuple(Name(f"topic-{number}") for number in range(500))
+    known = {TopicPartition(str(name), number) for name in names for number in range(2)}
+    compared.clear()
+    assert choose_partitions(Topics(names), known) == sorted(known)
+    assert len(compared) < 10 * len(known)
+
+
 def test_internal_topics_are_read_by_name_only() -> None:
     """No expression matches Kafka's own state."""
     known = {A0, INTERNAL}
