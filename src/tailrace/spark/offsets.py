@@ -209,8 +209,9 @@ def _start(
     if point.kind is not PointKind.TIMESTAMP:
         return _offset(point, extent)
     found = offset_at(partition, point.value)
+    # A record that came after the extent was looked up: all that the extent has is older.
     if found is not None:
-        return found
+        return min(found, extent.end)
     if options.starts_at_latest:
         return extent.end
     return (
@@ -226,8 +227,8 @@ def _limit(
     if point.kind is not PointKind.TIMESTAMP:
         return _offset(point, extent)
     found = offset_at(partition, point.value)
-    # No record is that new, so all there are come before the end.
-    return extent.end if found is None else found
+    # No record is that new, or it came after the extent was looked up: all there are come before.
+    return extent.end if found is None else min(found, extent.end)
 
 
 def _point(bound: Bound, partition: TopicPartition) -> Point:

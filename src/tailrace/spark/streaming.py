@@ -270,6 +270,9 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == INITIAL:
             seen = self._watch.look() if self._target is None else self._target
             first = self._watch.resolve_start(seen)
+            if any(offset > seen[each].end for each, offset in first.items()):
+                seen = self._watch.look()
+                self._target = None if self._target is None else seen
             before = known = update_progress(Progress(positions=first), seen)
         else:
             before = parse_offset(start)

@@ -161,16 +161,27 @@ class LogWatch:
     def resolve_start(self, extents: Extents) -> Positions:
         """Return the offsets at which the stream begins according to the options.
 
+        One that was found by time may be above its extent: its record came since.
+
         Raises:
             ConfigError: topics that do not exist, offsets that the logs do not have.
         """
         # At the start all that is named has to exist, as in a batch; later a partition may be gone,
         # which is a loss and not a mistake.
         self.check_selected({})
-        found = resolve_ranges(self._options, extents, offset_at=self.store.offset_at)
+        by_time: dict[TopicPartition, int] = {}
+
+        def offset_at(partition: TopicPartition, timestamp: int) -> int | None:
+            offset = self.store.offset_at(partition, timestamp)
+            if offset is not None:
+                by_time[partition] = offset
+            return offset
+
+        found = resolve_ranges(self._options, extents, offset_at=offset_at)
         for late in find_late_starts(self._options.starting, extents):
             logger.warning("Skipped: %s", late)
-        return {partition: start for partition, (start, _) in found.items()}
+        # A batch ends with the extent; a stream continues from here, and not from older records.
+        return {each: by_time.get(each, start) for each, (start, _) in found.items()}
 
     def size_between(self, backlog: Backlog) -> SizeBetween:
         """Return a function that tells or estimates the bytes of a part of this backlog.

@@ -333,7 +333,10 @@ class ReadableCluster(ScriptedCluster):
             return self.flights.start
         if asked.timestamp == SpecialTimestamp.EARLIEST_LOCAL:
             return max(self.flights.start, self.flights.local_start)
-        return end if asked.timestamp == SpecialTimestamp.LATEST else min(asked.timestamp, end)
+        if asked.timestamp == SpecialTimestamp.LATEST:
+            return end
+        # The timestamps of records are their offsets; -1 says that none is that new.
+        return asked.timestamp if asked.timestamp < end else -1
 
 
 def offsets_answer(offset: int, error: ErrorCode = ErrorCode.NONE) -> ListOffsetsResponse:

@@ -211,6 +211,16 @@ def test_timestamps_become_offsets() -> None:
     assert ranges == {A0: (11, 17)}
 
 
+def test_a_record_that_came_after_the_look_is_none_of_a_batch() -> None:
+    """Its time is found behind the end: all that the batch has is older, so no offset is lost."""
+    for bound, expected in (("starting", (20, 20)), ("ending", (10, 20))):
+        given = {"path": "x", "subscribe": "a", f"{bound}Timestamp": "100"}
+        ranges = resolve_ranges(
+            parse_options(given), {A0: Extent(10, 20)}, offset_at=lambda _, __: 25
+        )
+        assert ranges == {A0: expected}
+
+
 def test_a_timestamp_newer_than_all_records_is_an_error_at_the_start_only() -> None:
     """A strategy makes it an empty range; at the end it means everything."""
     faults = faults_of(startingTimestamp="100")

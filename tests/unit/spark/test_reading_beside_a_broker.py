@@ -29,6 +29,9 @@ from tests.unit.spark.changing import Logs, Outcome, Row, check, run_batch, run_
 BATCHES = 6
 COUNT = 10
 
+FIRST_REQUESTS = 16
+"""More than it takes to plan a query."""
+
 
 def log(batches: int, prefix: bytes = b"") -> ReadableLog:
     """A log with batches of ten records."""
@@ -138,6 +141,7 @@ def run(
     is_stream: bool,
     fails: bool,
     has_ids: bool,
+    **more: str,
 ) -> tuple[Outcome, int]:
     """Run a query with the change before a request; returns its outcome and all its requests."""
     with broker(monkeypatch, has_ids=has_ids) as cluster:
@@ -151,9 +155,9 @@ def run(
 
         cluster.before_request = step
         if is_stream:
-            given = options(cluster, fails=fails, maxOffsetsPerTrigger="17")
+            given = options(cluster, fails=fails, maxOffsetsPerTrigger="17", **more)
             return run_stream(given, has_changed=lambda: count > at), count
-        return run_batch(options(cluster, fails=fails)), count
+        return run_batch(options(cluster, fails=fails, **more)), count
 
 
 def prove(
@@ -289,6 +293,50 @@ def test_a_query_beside_a_change_is_right_or_tells_the_loss(
 ) -> None:
     """No row is wrong, none comes twice, and none is missing that was there all the time."""
     prove(monkeypatch, change, is_stream=is_stream, is_every=False)
+
+
+def append(cluster: ReadableCluster) -> None:
+    """Write two more batches; the timestamp of each record is its offset."""
+    for _ in range(2):
+        cluster.flights.write(COUNT)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_start_by_time_is_never_older_records(
+    monkeypatch: pytest.MonkeyPatch, *, is_stream: bool
+) -> None:
+    """Records come before each request: the first new enough one is the start, or there is none."""
+    least = BATCHES * COUNT + 15
+    given = {"startingTimestamp": str(least)}
+    found = set()
+    for at in range(FIRST_REQUESTS):
+        outcome, _ = run(
+            monkeypatch, append, at=at, is_stream=is_stream, fails=True, has_ids=True, **given
+        )
+        offsets = [offset for offset, _ in outcome.rows]
+        if outcome.error is not None:
+            assert f"flights-0 has no record from {least} ms on" in str(outcome.error)
+            assert not offsets
+        elif offsets or is_stream:
+            assert offsets == list(range(least, BATCHES * COUNT + 20))
+        found.add((bool(outcome.error), bool(offsets)))
+    # A batch ends where its log did at first.
+    assert found == {(True, False), (False, True)} | (set() if is_stream else {(False, False)})
+
+
+def test_an_end_by_time_may_come_while_a_batch_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch ends there, or where its log did at first; it is no loss."""
+    limit = BATCHES * COUNT + 15
+    ends = set()
+    for at in range(FIRST_REQUESTS):
+        outcome, _ = run(
+            monkeypatch, append, at=at, is_stream=False, fails=True, has_ids=True,
+            endingTimestamp=str(limit),
+        )  # fmt: skip
+        assert outcome.error is None
+        ends.add(len(outcome.rows))
+        assert [offset for offset, _ in outcome.rows] == list(range(len(outcome.rows)))
+    assert ends == {BATCHES * COUNT, limit}
 
 
 @pytest.mark.slow
