@@ -323,11 +323,13 @@ def held_manifest(
         folder.unlock()
 
 
-def uncounted(manifest: Manifest, *, files_of: Callable[[Entry], Sequence[str]]) -> list[str]:
-    """Files below the folder that neither are of the manifest nor in it."""
+def uncounted(
+    manifest: Manifest,
+    *,
+    files_of: Callable[[Entry], Sequence[str]],
+    names: Sequence[str] | None = None,
+) -> list[str]:
+    """Names that do not count, of those that are given or of all below the folder."""
+    names = manifest.folder.names() if names is None else names
     counted = {name for entry in manifest.entries for name in files_of(entry)} | {LOCK}
-    return [
-        name
-        for name in manifest.folder.names()
-        if name not in counted and not _NAME.fullmatch(name)
-    ]
+    return [name for name in names if name not in counted and not _NAME.fullmatch(name)]

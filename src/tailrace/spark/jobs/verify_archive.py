@@ -151,7 +151,7 @@ def verify_archive(
     ranges = ranges_of(manifest)
     findings = [
         *range_findings(ranges),
-        *_stray_findings(manifest),
+        *stray_findings(folder),
         *table_findings(folder, table_options or {}),
     ]
     logs = _Logs() if options is None else _compared_logs(options, manifest)
@@ -207,9 +207,12 @@ def range_findings(ranges: Sequence[RangeFiles]) -> Iterator[ArchiveFinding]:
                 )
 
 
-def _stray_findings(manifest: Manifest) -> Iterator[ArchiveFinding]:
+def stray_findings(folder: Folder) -> Iterator[ArchiveFinding]:
     """Files that Spark would read, and that do not count."""
-    for name in uncounted(manifest, files_of=files_of):
+    # First the names, then the manifest: the files of a round in between are in both or in neither.
+    names = folder.names()
+    manifest = Manifest.open(folder, form=FORMAT)
+    for name in uncounted(manifest, files_of=files_of, names=names):
         # Spark and Hive pass over such names, so what they hold is harmless.
         if not any(part.startswith(("_", ".")) for part in name.split("/")):
             yield ArchiveFinding(
