@@ -26,6 +26,7 @@ map, or a range of entries of about half its size.
 """
 
 import uuid
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -36,7 +37,7 @@ import pyarrow as pa
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError
 from tailrace.model import Position
-from tailrace.runtime.files import Files, raise_descriptor_limit
+from tailrace.runtime.files import File, Files, raise_descriptor_limit, read_exactly
 from tailrace.storage.cleaner.group import (
     GroupRewriter,
     ProducerEnd,
@@ -66,6 +67,11 @@ Int64s = np.ndarray[Any, np.dtype[np.int64]]
 TAGS: Final = 2**31
 """Number of different hashes."""
 
+BLOCK_BYTES: Final = 64 * 1024
+"""Bytes of entries that are read at once. A range of tags is about so long in each piece of a log
+that has a thousand of them; larger blocks would be read for a small part of them."""
+
+_INT64_BYTES: Final = 8
 _SCHEMA: Final = pa.schema([("tag", pa.int64()), ("entry", pa.binary()), ("offset", pa.int64())])
 _PLACE_MASK: Final = 2**32 - 1
 _UNPACED: Final = Pace(pause=lambda _: None, check=lambda: None)
@@ -221,16 +227,30 @@ def entries_of(key_map: KeyMap) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
 
-def write_entries(files: Files, path: str, entries: pa.RecordBatch) -> None:
-    """Write what `entries_of` gives to a new file.
+def write_entries(
+    files: Files, path: str, entries: pa.RecordBatch, *, block_bytes: int = BLOCK_BYTES
+) -> None:
+    """Write what `entries_of` gives to a new file: in blocks, after a list of what is where.
 
     Raises:
         OSError: the device is full or failing.
     """
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, _SCHEMA) as writer:
-        writer.write_batch(entries)
-    _write(files, path, memoryview(sink.getvalue()))
+    rows = max(1, block_bytes * len(entries) // max(entries.nbytes, 1))
+    starts = range(0, len(entries), rows)
+    firsts = entries.column("tag").to_numpy()[::rows]
+    position = _INT64_BYTES * (2 + 2 * len(starts))
+    ends = [position]
+    file = files.open(path, create=True)
+    try:
+        for start in starts:
+            block = entries.slice(start, rows).serialize()
+            file.write(position, memoryview(block))
+            position += len(block)
+            ends.append(position)
+        index = np.concatenate(([len(starts)], firsts, ends)).astype("<i8")
+        file.write(0, memoryview(index.tobytes()))
+    finally:
+        file.close()
 
 
 def find_superseded(
@@ -243,8 +263,9 @@ def find_superseded(
     Raises:
         OSError: a file cannot be read.
     """
-    # Each file is sorted by tag, so a range of tags is one slice of it.
-    parts = [_entries_between(files, path, tags=tags) for path in paths]
+    # Each file is sorted by tag, so a range of tags is a few neighbouring blocks of it. The others
+    # are not read: all keys of a log may be far more than the memory of a task.
+    parts = [part for path in paths for part in _entries_between(files, path, tags=tags)]
     table = pa.Table.from_batches(parts, schema=_SCHEMA)
     # Equal keys get equal codes: the comparison byte by byte is Arrow's.
     encoded = table.column("entry").dictionary_encode()
@@ -260,11 +281,30 @@ def find_superseded(
     return found
 
 
-def _entries_between(files: Files, path: str, *, tags: tuple[int, int]) -> pa.RecordBatch:
-    content = _read(files, path)
-    batch = pa.ipc.open_file(pa.py_buffer(content)).get_batch(0)
-    start, end = np.searchsorted(batch.column("tag").to_numpy(), tags)
-    return batch.slice(start, end - start)
+def _entries_between(files: Files, path: str, *, tags: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+    file = files.open(path, read_only=True)
+    try:
+        [count] = _int64s(file, path, first=0, count=1).tolist()
+        firsts = _int64s(file, path, first=1, count=count)
+        ends = _int64s(file, path, first=1 + count, count=count + 1)
+        # The block before the first that begins in the range may end in it.
+        start, limit = np.searchsorted(firsts, tags).tolist()
+        for number in range(max(start - 1, 0), limit):
+            position, end = ends[number : number + 2].tolist()
+            block = read_exactly(file, path, position=position, size=end - position)
+            entries = pa.ipc.read_record_batch(pa.py_buffer(block), _SCHEMA)
+            first, after = np.searchsorted(entries.column("tag").to_numpy(), tags).tolist()
+            if first < after:
+                yield entries.slice(first, after - first)
+    finally:
+        file.close()
+
+
+def _int64s(file: File, path: str, *, first: int, count: int) -> Int64s:
+    """Numbers of a file of nothing else, or of the beginning of one."""
+    size, position = _INT64_BYTES * count, _INT64_BYTES * first
+    data = read_exactly(file, path, position=position, size=size)
+    return np.frombuffer(data, "<i8").astype(np.int64)
 
 
 def write_offsets(files: Files, path: str, offsets: Int64s) -> None:
@@ -286,24 +326,30 @@ def offsets_between(
     """
     parts = [np.empty(0, np.int64)]
     for path in paths:
-        offsets = np.frombuffer(_read(files, path), "<i8")
-        start, end = np.searchsorted(offsets, [start_offset, limit_offset])
-        parts.append(offsets[start:end].astype(np.int64))
+        file = files.open(path, read_only=True)
+        try:
+            start = _place_of(file, path, start_offset)
+            limit = _place_of(file, path, limit_offset)
+            parts.append(_int64s(file, path, first=start, count=limit - start))
+        finally:
+            file.close()
     return np.sort(np.concatenate(parts))
+
+
+def _place_of(file: File, path: str, offset: int) -> int:
+    """The number of the first offset of a file that is not below this one."""
+    # By halving: the superseded offsets of a log may be gigabytes, and a group has few of them.
+    return bisect_left(
+        range(file.size() // _INT64_BYTES),
+        offset,
+        key=lambda place: int(_int64s(file, path, first=place, count=1)[0]),
+    )
 
 
 def _write(files: Files, path: str, data: memoryview) -> None:
     file = files.open(path, create=True)
     try:
         file.write(0, data)
-    finally:
-        file.close()
-
-
-def _read(files: Files, path: str) -> bytes:
-    file = files.open(path, read_only=True)
-    try:
-        return file.read(0, file.size())
     finally:
         file.close()
 

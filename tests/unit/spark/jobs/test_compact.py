@@ -1,11 +1,17 @@
 """Compaction by work items: byte for byte the broker's cleaner, and whole after any crash."""
 
 import contextlib
+import os
 import pickle
 import random
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import settings as example_settings
@@ -15,8 +21,16 @@ from tailrace.model import Codec, TopicPartition
 from tailrace.offline.repair_plan import Journal, write_journal
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.records.control import build_end_marker
-from tailrace.runtime.files import Files
+from tailrace.runtime.files import DiskFiles, Files
 from tailrace.spark.jobs.compact import CompactionSummary, choose_configs, compact_with
+from tailrace.spark.jobs.compact_tasks import (
+    BLOCK_BYTES,
+    TAGS,
+    find_superseded,
+    offsets_between,
+    write_entries,
+    write_offsets,
+)
 from tailrace.storage.cleaner.passes import RUN_BYTES
 from tailrace.storage.directory_logs import DELETE_DELAY_MS
 from tailrace.storage.log import Log
@@ -256,6 +270,79 @@ def test_keys_that_fit_no_one_map_come_out_as_from_one_that_has_room(
     )
     assert done.statistics.records_written < done.statistics.records_read
     assert content(by_map.files, FOLDER) == content(by_tasks.files, FOLDER)
+
+
+def pieces(seed: int, count: int, *, rows: int, keys: int) -> list[pa.RecordBatch]:
+    """Entries of pieces of a log: few tags, so that different keys share them, in their order."""
+    random_ = random.Random(seed)
+    found = []
+    for number in range(count):
+        chosen = sorted(random_.sample(range(keys), rows), key=lambda key: key % 40)
+        offsets = random_.sample(range(number * rows, (number + 1) * rows), rows)
+        found.append(
+            pa.RecordBatch.from_pydict(
+                {
+                    "tag": [key % 40 * (TAGS // 40) for key in chosen],
+                    "entry": [b"key %d" % key for key in chosen],
+                    "offset": offsets,
+                },
+                schema=pa.schema(
+                    [("tag", pa.int64()), ("entry", pa.binary()), ("offset", pa.int64())]
+                ),
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("block_bytes", [1, 50, 400, BLOCK_BYTES])
+def test_ranges_of_keys_are_compared_whatever_blocks_they_are_in(block_bytes: int) -> None:
+    """A tag may end in a block that began with others, and fill several; a piece may be empty."""
+    files = MemoryFiles()
+    written = [*pieces(1, 4, rows=60, keys=90), *pieces(1, 1, rows=0, keys=1)]
+    paths = [f"{number}.keys" for number in range(len(written))]
+    for path, entries in zip(paths, written, strict=True):
+        write_entries(files, path, entries, block_bytes=block_bytes)
+    newest: dict[bytes, int] = {}
+    rows = [row for entries in written for row in entries.to_pylist()]
+    for row in rows:
+        newest[row["entry"]] = max(newest.get(row["entry"], -1), row["offset"])
+    for bounds in ([0, TAGS], [0, TAGS // 40, TAGS // 8, TAGS // 8 + 1, TAGS]):
+        found = [
+            offset
+            for tags in pairwise(bounds)
+            for offset in find_superseded(files, paths, tags=tags, first_dirty=0).tolist()
+        ]
+        assert sorted(found) == sorted(
+            row["offset"] for row in rows if row["offset"] < newest[row["entry"]]
+        )
+
+
+def test_a_task_reads_its_range_of_the_keys_alone(tmp_path: Path) -> None:
+    """Its memory is that of the range: all keys of a log need not fit an executor."""
+    files, paths = DiskFiles(), [f"{tmp_path}/{number}.keys" for number in range(4)]
+    for path, entries in zip(paths, pieces(2, 4, rows=40_000, keys=80_000), strict=True):
+        write_entries(files, path, entries)
+    whole = sum(os.path.getsize(path) for path in paths)
+    tracemalloc.start()
+    try:
+        found = find_superseded(files, paths, tags=(0, TAGS // 40), first_dirty=0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) > 1000
+    assert peak < whole / 4
+
+
+def test_a_group_reads_its_superseded_offsets_alone() -> None:
+    """Each gets the offsets of all files from one on and below another, in rising order."""
+    files = MemoryFiles()
+    for number in range(3):
+        write_offsets(files, f"{number}.superseded", np.arange(number, 300, 3))
+    write_offsets(files, "none.superseded", np.empty(0, np.int64))
+    paths = [*(f"{number}.superseded" for number in range(3)), "none.superseded"]
+    for start, limit in ((0, 300), (10, 11), (17, 60), (299, 500), (300, 400), (5, 5)):
+        found = offsets_between(files, paths, start_offset=start, limit_offset=limit)
+        assert found.tolist() == list(range(start, min(limit, 300)))
 
 
 def test_a_map_that_is_too_small_for_a_run_is_told() -> None:
