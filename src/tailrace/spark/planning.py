@@ -18,8 +18,11 @@ are. On a cluster whose every task should be smaller, say `minPartitions`.
 Invariant: every offset of every range is in exactly one task, and the order is kept.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from uuid import UUID
 
 from tailrace.config.settings import INT64_MAX
@@ -72,19 +75,22 @@ class OffsetRange:
 
     def part(self, start: int, limit: int) -> "OffsetRange":
         """The part between two of its offsets, with the seals that it needs."""
-        ends = [each.base_offset for each in self.seals[1:]] + [self.limit]
+        first, last = self._seals_between(start, limit)
         return replace(
             self,
             start=Offset(start),
             limit=Offset(limit),
             size=self.size * (limit - start) // self.length,
             # A task compares only the segments that it reads.
-            seals=tuple(
-                each
-                for each, end in zip(self.seals, ends, strict=False)
-                if each.base_offset < limit and end > start
-            ),
+            seals=self.seals[first:last],
         )
+
+    def _seals_between(self, start: int, limit: int) -> tuple[int, int]:
+        """The seals of the segments that have these offsets, by their numbers."""
+        # By halving: a large log is cut into as many parts as it has segments, or more.
+        find = partial(bisect_left, self.seals, key=attrgetter("base_offset"))
+        # A segment ends where the next one begins.
+        return max(find(start + 1) - 1, 0), find(limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

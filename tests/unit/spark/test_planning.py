@@ -1,6 +1,7 @@
 """The plan of tasks: nothing lost, nothing doubled, the order kept, few and large tasks."""
 
 import pickle
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -176,6 +177,29 @@ def test_a_part_has_the_seals_of_its_segments_only() -> None:
     assert whole.part(150, 301).seals == seals[1:]
     assert whole.part(50, 100).seals == seals[:1]
     assert ranged(0, 0, 10, 0).part(3, 5).seals == ()
+
+
+def test_a_log_of_many_segments_is_cut_without_a_look_at_each() -> None:
+    """Terabytes are as many parts as segments, and a driver cuts them before any task starts."""
+    looked = 0
+
+    class Seal(SegmentSeal):
+        """One that counts when it is looked at."""
+
+        def __getattribute__(self, name: str) -> Any:
+            nonlocal looked
+            looked += name == "base_offset"
+            return SegmentSeal.__getattribute__(self, name)
+
+    count = 500
+    seals = tuple(Seal(Offset(10 * number), 1, 0) for number in range(count))
+    whole = OffsetRange(
+        partition=TopicPartition("t", 0), start=Offset(0), limit=Offset(10 * count), size=0,
+        seals=seals,
+    )  # fmt: skip
+    for number in range(count):
+        assert whole.part(10 * number, 10 * number + 10).seals == seals[number : number + 1]
+    assert looked < 50 * count
 
 
 def test_nothing_to_read_is_no_task() -> None:
