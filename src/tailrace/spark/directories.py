@@ -47,7 +47,7 @@ from tailrace.spark.losses import (
     lost,
     warn_of_skipped,
 )
-from tailrace.spark.offsets import Extent
+from tailrace.spark.offsets import Extent, selected
 from tailrace.spark.options import Partitions, Pattern, Selection, Topics
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.seals import SegmentSeal, broken_seal, seal
@@ -82,21 +82,23 @@ class DirectoryStore:
     def partitions(self, selection: Selection) -> set[TopicPartition]:
         """All partitions of the directories, whatever is selected, and whatever a pattern matches.
 
+        What is not selected may be in several: replicas, as brokers have of their internal topics.
+
         Kafka's metadata log only if it is named: each broker has one of its own, and a broker would
         not list it.
 
         Raises:
-            ConfigError: a partition is in two of them.
+            ConfigError: a partition that is selected is in two of them.
             DirectoryError: one is not a directory, or a partition's own.
         """
-        is_named = _names_metadata(selection)
+        is_named, is_selected = _names_metadata(selection), selected(selection)
         found: dict[TopicPartition, NamedDirectory] = {}
         faults = []
         for directory in self._directories:
             for each in _partitions_in(directory):
                 if each.topic == METADATA_TOPIC and not is_named:
                     continue
-                if each in found:
+                if each in found and is_selected(each):
                     faults.append(_in_two(each, [found[each], directory]))
                 found[each] = directory
         if faults:

@@ -75,32 +75,38 @@ def choose_partitions(
         ConfigError: topics or partitions that do not exist, all of them.
     """
     topics = {partition.topic for partition in known}
+    missing: list[str] = []
     match selection:
         case Topics(names):
             missing = [f"topic {name!r}" for name in names if name not in topics]
-            # A list of thousands of topics would be searched for each of their partitions.
-            wanted = frozenset(names)
-            chosen = [partition for partition in known if partition.topic in wanted]
-        case Pattern(expression):
-            missing = []
-            matches = topic_regex(expression)
-            chosen = [
-                partition
-                for partition in known
-                # As in Kafka's consumer (exclude.internal.topics); by its name such a topic can be
-                # read.
-                if partition.topic not in INTERNAL_TOPICS and matches(partition.topic)
-            ]
+        case Pattern():
+            pass  # A topic with such a name may come.
         case Partitions(partitions):
             missing = [f"partition {each}" for each in partitions if each not in known]
-            chosen = list(partitions)
         case _:
             assert_never(selection)
     if missing:
         # A cluster may have thousands.
         there = ", ".join(sorted(topics)[:20]) or "none"
         raise ConfigError([f"{name} does not exist; there are: {there}" for name in missing])
-    return sorted(chosen)
+    return sorted(filter(selected(selection), known))
+
+
+def selected(selection: Selection) -> Callable[[TopicPartition], object]:
+    """A function that tells which partitions an option selects."""
+    match selection:
+        case Topics(names):
+            # A list of thousands of topics would be searched for each of their partitions.
+            wanted = frozenset(names)
+            return lambda partition: partition.topic in wanted
+        case Pattern(expression):
+            matches = topic_regex(expression)
+            # As in Kafka's consumer (exclude.internal.topics); by name such a topic can be read.
+            return lambda each: each.topic not in INTERNAL_TOPICS and matches(each.topic)
+        case Partitions(partitions):
+            return frozenset(partitions).__contains__
+        case _:
+            assert_never(selection)
 
 
 def resolve_ranges(

@@ -145,6 +145,33 @@ def test_a_partition_in_two_directories_is_refused_with_both(tmp_path: Path) -> 
         assert fault.startswith(f"paths: t-0 is in {first} and in {second};")
 
 
+def test_partitions_that_are_not_selected_may_be_in_several_directories(tmp_path: Path) -> None:
+    """Brokers have replicas of their internal topics, which nobody reads here."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    write_numbered(first, T0, limit=10)
+    write_numbered(second, T1, first=20, limit=30)
+    for directory in (first, second):
+        write_numbered(directory, TopicPartition("__consumer_offsets", 7), limit=5)
+        write_numbered(directory, TopicPartition("other", 0), limit=5)
+    paths = json.dumps([str(first), str(second)])
+    for name, text in (
+        ("subscribe", "t"),
+        ("subscribePattern", "^t$"),
+        ("assign", '{"t": [0, 1]}'),
+    ):
+        options = parse_options({"paths": paths, name: text})
+        tasks = plan_scan(options, open_store(options), core_count=1)
+        found = [each.partition for task in tasks for each in task.ranges]
+        assert found == [T0, T1]
+    for name, text in (("subscribe", "t,other"), ("subscribePattern", ".*")):
+        options = parse_options({"paths": paths, name: text})
+        with pytest.raises(
+            ConfigError, match=r"other-0 is in .*; a partition has one log"
+        ) as caught:
+            plan_scan(options, open_store(options), core_count=1)
+        assert len(caught.value.faults) == 1
+
+
 def test_a_path_that_a_host_cannot_see_is_told_with_its_name(tmp_path: Path) -> None:
     """The driver and a task say the same: which host, and what to do."""
     data = tmp_path / "data"
