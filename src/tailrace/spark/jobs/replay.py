@@ -152,14 +152,11 @@ def check_arguments(
             offset_map = open_folder(offset_map).path
         except ConfigError as error:
             faults += error.faults
-    # A pattern may match the target too; before a broker is asked, only names can be checked.
+    # What a pattern matches, and whether two addresses are one cluster, is known after a broker was
+    # asked: see `plan_replay`.
     if source is not None and target is not None and source.options.bootstrap == target.bootstrap:
         topics = getattr(source.options.selection, "names", ())
-        faults += [
-            f"topics: {topic} would be replayed into itself; name another target"
-            for topic in topics
-            if settings.target(topic) == topic
-        ]
+        faults += [_into_itself(topic) for topic in topics if settings.target(topic) == topic]
     if faults or source is None or target is None:
         raise ConfigError(faults)
     return ReplayTask(source=source, target=target, offset_map=offset_map)
@@ -378,17 +375,18 @@ def plan_replay(
 
     Raises:
         ConfigError: something is selected that does not exist, or offsets that the source lacks; a
-            topic of either end is not the one that the replay was begun with; others as
-            `count_target_partitions`.
+            topic of either end is not the one that the replay was begun with; a topic of a cluster
+            would be replayed into itself; others as `count_target_partitions`.
     """
     interrupted, ends = progress_of(manifest.entries)
     # Interrupted ranges are resent as they were planned, so new ranges begin after them.
     ends |= {each.source: each.limit for each in interrupted}
     extents = source.extents()
     begun = {each.topic for each in ends}
+    found = identities_of(extents, source.cluster_id)
     sources = compare_identities(
         parse_identities(manifest.settings, SOURCES),
-        identities_of(extents, source.cluster_id),
+        found,
         begun=begun,
         what="the replay has sent records",
     )
@@ -401,6 +399,13 @@ def plan_replay(
     begun_targets = {settings.target(each.topic) for each in extents if each.topic in begun}
     named = sorted({settings.target(each.topic) for each in extents})
     there = target.identities(named) if named else {}
+    # An archive or files of a topic may well be put back into it.
+    if options.bootstrap is not None:
+        faults += [
+            _into_itself(name)
+            for name in sorted(found.keys() & there.keys())
+            if settings.target(name) == name and found[name].is_here(there[name])
+        ]
     targets = compare_identities(
         parse_identities(manifest.settings, TARGETS),
         there,
@@ -441,6 +446,10 @@ def plan_replay(
             target, [*(each.source for each in pending), *ranges], settings
         ),
     )
+
+
+def _into_itself(topic: str) -> str:
+    return f"topics: {topic} would be replayed into itself; name another target"
 
 
 def _shorter_targets(

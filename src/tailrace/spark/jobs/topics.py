@@ -74,6 +74,11 @@ class TopicIdentity:
         clusters = self.cluster_id, found.cluster_id
         return None not in ids and (ids != (_OF_EACH_CLUSTER,) * 2 or None not in clusters)
 
+    def is_here(self, found: "TopicIdentity") -> bool:
+        """Whether the topic of the same name is certainly this one, of one cluster."""
+        is_one_cluster = self.cluster_id is not None and self.cluster_id == found.cluster_id
+        return is_one_cluster and not self.is_other(found)
+
     def or_else(self, found: "TopicIdentity") -> "TopicIdentity":
         """This identity, with what is not known from another one of the same topic."""
         return TopicIdentity(

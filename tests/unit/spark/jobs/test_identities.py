@@ -51,6 +51,8 @@ def test_topic_ids_decide_and_else_clusters(
     here = TopicIdentity(topic_id=found[0], cluster_id=found[1])
     assert before.is_other(here) == here.is_other(before) == is_other
     assert before.is_comparable(here) == here.is_comparable(before) == is_certain
+    is_one_cluster = known[1] is not None and known[1] == found[1]
+    assert before.is_here(here) == here.is_here(before) == (is_one_cluster and not is_other)
 
 
 @given(

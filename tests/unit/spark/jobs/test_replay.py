@@ -1,5 +1,7 @@
 """Arguments of a replay, tables that are merged, and runs of the offset map."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError
-from tailrace.spark.jobs.replay import ReplaySettings, check_arguments
+from tailrace.spark.jobs.replay import ReplaySettings, check_arguments, check_replay
 from tailrace.spark.jobs.replay_ends import merged
 from tailrace.spark.jobs.replay_plan import Moved, runs_of
 from tailrace.spark.jobs.replay_send import ReplayTask
+from tailrace.testing.broker import TestBroker
 
 TARGET: dict[str, object] = {"bootstrap.servers": "localhost:9092"}
 
@@ -59,6 +62,31 @@ def test_a_topic_is_not_replayed_into_itself() -> None:
     assert told == "topics: b would be replayed into itself; name another target"
     settings = ReplaySettings(topics={"a": "x", "b": "x"})
     assert checked(source, settings).target.bootstrap == "localhost:9092"
+
+
+@pytest.mark.parametrize(
+    "source", [{"assign": '{"t": [0]}'}, {"subscribePattern": "t"}, {"subscribe": "t"}]
+)
+def test_a_topic_that_a_broker_tells_is_not_replayed_into_itself(
+    source: dict[str, str], tmp_path: Path
+) -> None:
+    """However it is selected, and by whatever address of the cluster."""
+    with TestBroker() as broker:
+        for topic in ("t", "copy"):
+            broker.produce(topic, "v")
+        port = broker.bootstrap_servers.rpartition(":")[2]
+        target = {"bootstrap.servers": broker.bootstrap_servers}
+        source = source | {"kafka.bootstrap.servers": f"localhost:{port}"}
+
+        def check(settings: ReplaySettings) -> None:
+            folder = str(tmp_path / "map")
+            check_replay(
+                check_arguments(source, target, offset_map=folder, settings=settings), settings
+            )
+
+        with pytest.raises(ConfigError, match="topics: t would be replayed into itself"):
+            check(ReplaySettings())
+        check(ReplaySettings(topics={"t": "copy"}))
 
 
 def test_aborted_records_are_left_out_unless_asked_for() -> None:
