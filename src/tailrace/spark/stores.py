@@ -7,7 +7,7 @@ Not here: decoding (`batch_reader`), deciding (`offsets`, `planning`), and files
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol, assert_never
 from uuid import UUID
@@ -24,7 +24,15 @@ from tailrace.records.codecs import limit_decompression_of_query
 from tailrace.spark.directories import DirectoryStore
 from tailrace.spark.losses import GONE, PartitionGoneError, gone, lost, warn_of_skipped
 from tailrace.spark.offsets import Extent
-from tailrace.spark.options import Partitions, Pattern, Selection, SourceOptions, Topics
+from tailrace.spark.options import (
+    Bound,
+    Partitions,
+    Pattern,
+    PointKind,
+    Selection,
+    SourceOptions,
+    Topics,
+)
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.seals import SegmentSeal
 
@@ -117,10 +125,17 @@ class BrokerStore:
         cluster: ClusterReader,
         *,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        bounds: Sequence[Bound] = (),
     ) -> None:
+        """`bounds` are those of the query, by whose times offsets will be asked for."""
         self._cluster = cluster
         self._isolation = isolation
+        self._bounds = bounds
         self._topic_ids: dict[str, UUID | None] = {}
+        self._measured: Collection[TopicPartition] = ()
+        """The partitions whose extents were looked up last."""
+        self._by_time: dict[tuple[TopicPartition, int], int] = {}
+        """Offsets by time that were found since then; -1 for none."""
 
     def partitions(self, selection: Selection) -> set[TopicPartition]:
         """The partitions of the topics that are named, or all of the cluster's for a pattern."""
@@ -151,6 +166,7 @@ class BrokerStore:
 
     def extents(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Extent]:
         """First offset and high watermark, or last stable offset for read_committed."""
+        self._measured, self._by_time = partitions, {}
         list_offsets = self._cluster.list_offsets
         with _explaining_gone():
             starts = list_offsets(dict.fromkeys(partitions, SpecialTimestamp.EARLIEST))
@@ -169,9 +185,29 @@ class BrokerStore:
         return self._cluster.cluster_id
 
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
-        with _explaining_gone():
-            found = self._cluster.list_offsets({partition: timestamp}, isolation=self._isolation)
-        return None if found[partition] < 0 else found[partition]
+        """The offset that a broker finds; that of all partitions is asked for at once."""
+        wanted = partition, timestamp
+        if wanted not in self._by_time:
+            times = self._times_with(partition, timestamp)
+            with _explaining_gone():
+                found = self._cluster.list_offsets(times, isolation=self._isolation)
+            self._by_time |= {(each, times[each]): offset for each, offset in found.items()}
+        offset = self._by_time[wanted]
+        return None if offset < 0 else offset
+
+    def _times_with(self, partition: TopicPartition, timestamp: int) -> dict[TopicPartition, int]:
+        """The times of the bound that asks for this one, of all partitions."""
+        # One request to each leader, and not one for each partition of a topic of thousands.
+        for bound in self._bounds:
+            points = {each: bound.point_or_none(each) for each in self._measured}
+            times = {
+                each: point.value
+                for each, point in points.items()
+                if point is not None and point.kind is PointKind.TIMESTAMP
+            }
+            if times.get(partition) == timestamp:
+                return times
+        return {partition: timestamp}
 
     def size_between(self, partition: TopicPartition, start: int, limit: int) -> int:
         """0: brokers are not asked for sizes."""
@@ -318,6 +354,7 @@ def open_store(options: SourceOptions) -> LogStore:
     return BrokerStore(
         ClusterReader(options.bootstrap, settings=options.client_settings, has_topic_ids=True),
         isolation=options.isolation,
+        bounds=(options.starting, options.ending),
     )
 
 

@@ -18,6 +18,7 @@ from tailrace.client import ClusterReader
 from tailrace.client.admin.topics import delete_topics
 from tailrace.errors import FatalError
 from tailrace.protocol.apis import ApiKey
+from tailrace.spark.batch_reader import plan_scan
 from tailrace.spark.losses import GONE, LOST, PartitionGoneError
 from tailrace.spark.options import parse_options
 from tailrace.spark.stores import BrokerStore, measure_ranges, open_store
@@ -346,6 +347,30 @@ def test_a_stream_beside_a_change_at_any_request_is_right_or_tells_the_loss(
 ) -> None:
     """The same with the change at each request of a stream."""
     prove(monkeypatch, change, is_stream=True, is_every=True)
+
+
+@pytest.mark.parametrize("is_by_partition", [False, True])
+def test_times_of_all_partitions_are_one_question(*, is_by_partition: bool) -> None:
+    """Beside those for the ends of the logs there is one request for each bound."""
+    count = 20
+    with TestBroker() as broker:
+        broker.create_topic("t", partitions=count)
+        for number in range(count):
+            for time in (1000, 2000, 3000):
+                broker.produce("t", "v", partition=number, timestamp_ms=time)
+        given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t"}
+        if is_by_partition:
+            starts = {str(number): 1500 + number for number in range(count)}
+            given["startingOffsetsByTimestamp"] = json.dumps({"t": starts})
+        else:
+            given["startingTimestamp"] = "1500"
+        given["endingTimestamp"] = "2500"
+        options = parse_options(given)
+        with broker.delay("ListOffsets", seconds=0.001) as asked:
+            tasks = plan_scan(options, open_store(options), core_count=1)
+            assert asked.count == 4
+        ranges = [each for task in tasks for each in task.ranges]
+        assert [(each.start, each.limit) for each in ranges] == [(1, 2)] * count
 
 
 def test_a_stream_of_a_real_broker_knows_a_topic_that_was_made_again() -> None:
