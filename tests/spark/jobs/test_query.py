@@ -78,6 +78,20 @@ def test_typed_columns_go_on_in_the_log(spark: SparkSession, tmp_path: Path) -> 
     assert [row["a"] for row in table.collect()] == [1, None, 3, None, None]
 
 
+@pytest.mark.parametrize("name", ["lake [1]", "lake{2}", "lake*", "lake?", "lake%20"])
+def test_the_path_of_an_archive_is_no_pattern(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """Its own files are read, and not those of another one that a pattern would match."""
+    data = tmp_path / "data"
+    write_numbered(data, T0, limit=10)
+    archive(spark, everything(data), str(tmp_path / "lakes"))
+    archive(spark, everything(data), str(tmp_path / name))
+    assert offsets(query(spark, str(tmp_path / name), everything(data))) == [
+        ("2024", 0, number) for number in range(10)
+    ]
+
+
 def test_an_archive_without_news_and_news_without_an_archive(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -188,7 +188,8 @@ def _archived(
     spark: "SparkSession", path: str, files: list[str], *, schema: "StructType"
 ) -> "DataFrame":
     # Given the schema, Spark opens no file before it has to, and no topic becomes a number.
-    reader = spark.read.schema(schema).option("basePath", path)
+    # Names are no patterns: an archive's path may have brackets or a star.
+    reader = spark.read.schema(schema).options(basePath=path, __globPaths__="false")
     return reader.parquet(*files).select(*schema.names)
 
 
