@@ -185,6 +185,28 @@ def test_what_cannot_change_the_rows_is_accepted() -> None:
 STREAM = {"path": "data", "subscribe": "a"}
 
 
+CONSUMER = """
+    auto.commit.interval.ms auto.include.jmx.reporter check.crcs client.dns.lookup client.rack
+    connections.max.idle.ms default.api.timeout.ms enable.metrics.push exclude.internal.topics
+    fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol
+    group.remote.assignor heartbeat.interval.ms max.partition.fetch.bytes max.poll.interval.ms
+    max.poll.records metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
+    metadata.recovery.strategy metric.reporters metrics.num.samples metrics.recording.level
+    metrics.sample.window.ms partition.assignment.strategy receive.buffer.bytes
+    reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retry.backoff.max.ms
+    retry.backoff.ms send.buffer.bytes session.timeout.ms socket.connection.setup.timeout.max.ms
+    socket.connection.setup.timeout.ms
+""".split()  # noqa: SIM905 - forty quoted words are harder to read
+"""Settings of a Java consumer that change neither its rows nor whom it trusts."""
+
+
+def test_settings_of_a_java_consumer_are_accepted() -> None:
+    """A query of Spark's source that tunes its consumer or names its metrics runs as it is."""
+    given = {"kafka.bootstrap.servers": "host:9092", "subscribe": "a"}
+    tuned = {f"kafka.{name}": "100" for name in CONSUMER}
+    assert parse_options(given | tuned).bootstrap == "host:9092"
+
+
 def test_a_stream_begins_at_the_end_by_default() -> None:
     """The default is Spark's; earliest or latest can be given for all or for some partitions."""
     assert parse_options(STREAM, is_stream=True).starting.everywhere == LATEST

@@ -39,10 +39,15 @@ HARMLESS = frozenset(
     kafka.send.buffer.bytes kafka.check.crcs kafka.client.dns.lookup kafka.client.rack
     kafka.default.api.timeout.ms kafka.metadata.max.age.ms
     kafka.allow.auto.create.topics kafka.partition.assignment.strategy
+    kafka.auto.commit.interval.ms kafka.auto.include.jmx.reporter kafka.enable.metrics.push
+    kafka.exclude.internal.topics kafka.group.protocol kafka.group.remote.assignor
+    kafka.metadata.recovery.rebootstrap.trigger.ms kafka.metadata.recovery.strategy
+    kafka.metric.reporters kafka.metrics.num.samples kafka.metrics.recording.level
+    kafka.metrics.sample.window.ms
     """.split()  # noqa: SIM905 - forty quoted words are harder to read
 )
 """Options that Spark's Kafka source has and that cannot change which rows come out here: there is
-no consumer group, and the client has its own patience."""
+no consumer group, the client has its own patience, and its numbers are not Java's."""
 
 REFUSED = {
     "kafka.auto.offset.reset": "say startingOffsets instead",
