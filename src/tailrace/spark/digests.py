@@ -57,8 +57,10 @@ class Digest:
             self._feed_validity(leaf, array)
             for number, field in enumerate(kind):
                 self._take(f"{leaf}.{field.name}", array.flatten()[number])
-        elif pa.types.is_binary(kind) or pa.types.is_string(kind):
-            self._feed(f"{leaf}.length", _filled(pc.binary_length(array), -1))
+        elif _is_bytes(kind):
+            # Large types, of spark.sql.execution.arrow.useLargeVarTypes, have lengths of 64 bits.
+            lengths = _filled(pc.binary_length(array), -1)
+            self._feed(f"{leaf}.length", lengths.cast(pa.int32()))
             self._leaves.setdefault(leaf, _Bytes()).take(_content(array))
         elif pa.types.is_timestamp(kind):
             self._take(leaf, array.cast(pa.int64()))
@@ -119,6 +121,14 @@ class _Numbers:
         return whole.digest()
 
 
+def _is_bytes(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_string(kind) or _is_large(kind)
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
+
+
 def _filled(array: pa.Array, value: int) -> pa.Array:
     """Return the array with its nulls filled; without nulls, filling would still copy it."""
     return array.fill_null(value) if array.null_count else array
@@ -129,5 +139,7 @@ def _content(array: pa.Array) -> Any:  # noqa: ANN401 - a buffer
     _, offsets, data = array.buffers()
     if data is None or not len(array):
         return b""
-    first, limit = memoryview(offsets).cast("i")[array.offset :: len(array)][:2]
+    whole = memoryview(offsets)
+    bounds = whole.cast("q") if _is_large(array.type) else whole.cast("i")
+    first, limit = bounds[array.offset :: len(array)][:2]
     return memoryview(data)[first:limit]
