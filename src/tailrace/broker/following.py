@@ -148,6 +148,8 @@ class _Followed:
     """The error of the last answer."""
     lag: int | None = None
     """Records below the leader's high watermark that it lacks; None: not known yet."""
+    flush: Flushed | None = None
+    """A flush that is repeated before the partition is asked for, as a shortage has refused it."""
 
     @property
     def name(self) -> TopicPartition:
@@ -366,8 +368,21 @@ class _Fetcher:
             if due > now:
                 return
             del self.delayed[name]
-            self.active.add(name)
-            self._changed[name] = None
+            followed = self.partitions[name]
+            if self._is_flushed(followed):
+                self.active.add(name)
+                self._changed[name] = None
+            else:
+                self._delay(followed)
+
+    def _is_flushed(self, followed: _Followed) -> bool:
+        """Whether no flush has to be waited for; one that was refused is asked for again."""
+        flush, log = followed.flush, followed.partition.log
+        if flush is not None and flush.done():
+            is_refused = flush.result() is not None and self._shared.logs.is_in_service(log)
+            flush = self._shared.flushes.ask(log, is_whole=False) if is_refused else None
+        followed.flush = flush
+        return flush is None
 
     def _is_current(self, followed: _Followed) -> bool:
         return self.partitions.get(followed.name) is followed
@@ -544,8 +559,12 @@ class _Fetcher:
                     flushed.append((asked.followed, flush))
             await slices.turn()
         for followed, flush in flushed:
+            error = await asyncio.shield(flush)
             # Else the leader would count records that this machine may lose.
-            if await asyncio.shield(flush) is not None:
+            if error is not None and is_shortage(error):
+                followed.flush = flush
+                self._delay(followed)
+            elif error is not None:
                 self._fail(followed)
         await self._checkpoint_cuts()
 

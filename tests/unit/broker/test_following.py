@@ -789,6 +789,28 @@ async def test_records_count_when_they_are_on_the_device(
     await follower.following.close()
 
 
+async def test_a_flush_that_lacks_descriptors_is_tried_again(
+    outside: Outside, leader: ScriptedLeader
+) -> None:
+    """The leader does not count the records until then, and what comes later is fetched."""
+    follower = Follower(outside, is_durable=True)
+    follower.follow(leader)
+    await outside.pass_time(SOON_S)
+    outside.files.faults.append(DiskFault(operation="sync_directory", error=errno.EMFILE))
+    leader.write(b"a")
+    await outside.pass_time(10)
+    assert follower.log().end_offset == 1
+    assert leader.logs[place()].positions.high_watermark == 0
+    assert follower.following.statistics().failed_count == 0
+    outside.files.faults.clear()
+    await outside.pass_time(5)
+    assert leader.logs[place()].positions.high_watermark == 1
+    leader.write(b"b")
+    await outside.pass_time(SOON_S)
+    assert content(follower.log()) == content(leader.logs[place()])
+    await follower.following.close()
+
+
 async def test_a_cut_is_on_the_device_before_the_next_records(
     outside: Outside, leader: ScriptedLeader, follower: Follower
 ) -> None:
