@@ -76,6 +76,8 @@ class Controlled:
         self, *, level: int = 30, has_elr: bool = True, seed: int = 0, **config: Any
     ) -> None:
         self.now_ms = 0
+        self.is_forwarded = True
+        """Whether requests come through a broker, not from a client that asks the controller."""
         self.state = ControlState(
             CLUSTER,
             node_id=100,
@@ -104,14 +106,7 @@ class Controlled:
         self.appended += made
         return list(made)
 
-    def do(
-        self,
-        key: ApiKey,
-        request: Message,
-        *,
-        version: int | None = None,
-        is_forwarded: bool = True,
-    ) -> Any:
+    def do(self, key: ApiKey, request: Message, *, version: int | None = None) -> Any:
         """Decide a request, replay its records, and return the answer."""
         api = APIS.get(key) or BETWEEN_NODES[key]
         last = api.last_version if version is None else version
@@ -121,7 +116,7 @@ class Controlled:
             request,
             version=last,
             now_ms=self.now_ms,
-            is_forwarded=is_forwarded,
+            is_forwarded=self.is_forwarded,
         )
         self.append(decision.records)
         return decision.answer
@@ -314,11 +309,7 @@ class Controlled:
         ]
 
     def configure(
-        self,
-        kind: int,
-        name: str,
-        *changes: tuple[str, int, str | None],
-        is_forwarded: bool = True,
+        self, kind: int, name: str, *changes: tuple[str, int, str | None]
     ) -> tuple[ErrorCode, str | None]:
         """Change settings of a resource: name, operation, value."""
         resource = IncrementalAlterConfigsResource(
@@ -330,8 +321,7 @@ class Controlled:
             ),
         )
         request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-        key = ApiKey.INCREMENTAL_ALTER_CONFIGS
-        answer = self.do(key, request, is_forwarded=is_forwarded).responses[0]
+        answer = self.do(ApiKey.INCREMENTAL_ALTER_CONFIGS, request).responses[0]
         return ErrorCode(answer.error_code), answer.error_message
 
 

@@ -79,7 +79,9 @@ def test_only_a_broker_lets_directories_be_cordoned(
     cluster.serve(0)
     assert cluster.configure(BROKER, "0", ("cordoned.log.dirs", SET, "/a,/b"))[0] is ErrorCode.NONE
     change = ("cordoned.log.dirs", operation, value)
-    found, message = cluster.configure(BROKER, "0", change, is_forwarded=False)
+    cluster.is_forwarded = False
+    found, message = cluster.configure(BROKER, "0", change)
     assert found is code
     assert (message or "").startswith("When updating cordoned.log.dirs via") is bool(code)
+    cluster.is_forwarded = True
     assert cluster.configure(BROKER, "0", change)[0] is ErrorCode.NONE
