@@ -116,12 +116,15 @@ class ConsumerEngine:
             clock=lambda: self.now,
             error_of=consumer_error,
         )
+        self.errors = WaitingErrors()
+        """Errors of what it does by itself, for the next calls that read."""
         self.fetches = Fetches(
             config,
             subscription=self.subscription,
             metadata=self.metadata,
             nodes=self.nodes,
             metrics=self.metrics,
+            errors=self.errors,
             clock=lambda: self.now,
         )
         self.lookups = OffsetLookups(
@@ -129,12 +132,11 @@ class ConsumerEngine:
             subscription=self.subscription,
             metadata=self.metadata,
             nodes=self.nodes,
+            errors=self.errors,
             clock=lambda: self.now,
             wall_ms=lambda: int(wall() * 1000),
             is_busy=self.fetches.has_flight,
         )
-        self.errors = WaitingErrors()
-        """Errors for the next polls of the caller."""
         self.handling = Handling(self.subscription, rescan=self.fetches.rescan)
         self.close_by: float | None = None
         """The deadline of a `close` that has interrupted another call, which is to carry it out."""
@@ -145,6 +147,7 @@ class ConsumerEngine:
                 subscription=self.subscription,
                 metadata=self.metadata,
                 nodes=self.nodes,
+                errors=self.errors,
                 chance=chance,
                 clock=lambda: self.now,
                 handling=self.handling,
@@ -309,22 +312,17 @@ class ConsumerEngine:
         if self.group is not None and self.group.error is not None:
             self.metrics.error_count += 1
             raise self.group.error
-        for errors in self._error_lists():
+        # The cluster has one error at most: a refused login.
+        for errors in (self.cluster.errors, self.errors):
             if errors:
                 self.metrics.error_count += 1
                 raise errors.pop()
-
-    def _error_lists(self) -> "list[WaitingErrors | list[Exception]]":
-        # The cluster has one error at most: a refused login.
-        found: list[WaitingErrors | list[Exception]]
-        found = [self.errors, self.cluster.errors, self.fetches.errors, self.lookups.errors]
-        return found if self.group is None else [*found, self.group.errors]
 
     @property
     def has_error(self) -> bool:
         if self.group is not None and self.group.error is not None:
             return True
-        return any(self._error_lists())
+        return bool(self.cluster.errors or self.errors)
 
     @property
     def has_news(self) -> bool:

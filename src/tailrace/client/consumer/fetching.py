@@ -99,13 +99,16 @@ class Fetches:
         metadata: ConsumerMetadata,
         nodes: ConnectionPool,
         metrics: ConsumerMetrics,
+        errors: WaitingErrors,
         clock: Callable[[], float],
     ) -> None:
+        """`errors` gets those of brokers as a whole."""
         self._config = config
         self._subscription = subscription
         self._metadata = metadata
         self._nodes = nodes
         self._metrics = metrics
+        self._errors = errors
         self._clock = clock
         """The time of the engine's present poll."""
         self._sessions: dict[int, FetchSession] = {}
@@ -113,8 +116,6 @@ class Fetches:
         self._retry_at: dict[int, float] = {}
         self._sizes: dict[TopicPartition, int] = {}
         """Bytes to ask for, where a batch did not fit in `max.partition.fetch.bytes`."""
-        self.errors = WaitingErrors()
-        """Errors of brokers as a whole; the next poll of the caller raises them."""
         self.ready: dict[TopicPartition, None] = {}
         """The partitions that have parts, the one whose turn it is first."""
         self._targets: set[int] = set()
@@ -486,7 +487,7 @@ class Fetches:
         if isinstance(error, DisconnectedError):
             self._metadata.request_update()
         else:
-            self.errors.add(consumer_error(error))
+            self._errors.add(consumer_error(error))
 
     def _not_of_session(self, flight: _Flight, answer: FetchResponse) -> None:
         """Handle an error of the whole answer, or partitions that nobody asked for."""
@@ -505,7 +506,7 @@ class Fetches:
             case 0:
                 pass
             case _ if code not in set(ErrorCode) or not ErrorCode(code).is_retriable:
-                self.errors.add(refusal(code, about=f"Fetch at {flight.node}"))
+                self._errors.add(refusal(code, about=f"Fetch at {flight.node}"))
         self._pause(flight.node.id)
 
     def _pause(self, node_id: int) -> None:

@@ -69,6 +69,7 @@ class ConsumerGroup:
         subscription: SubscriptionState,
         metadata: ConsumerMetadata,
         nodes: ConnectionPool,
+        errors: WaitingErrors,
         chance: random.Random,
         clock: Callable[[], float],
         handling: Handling,
@@ -78,6 +79,7 @@ class ConsumerGroup:
         self._subscription = subscription
         self._metadata = metadata
         self._nodes = nodes
+        self._errors = errors
         self._clock = clock
         self._any_node = any_node
         self._coordinator = coordinator = GroupCoordinator(config, chance=chance)
@@ -102,8 +104,6 @@ class ConsumerGroup:
         """Whether a request was due and had no connection at the last `send`."""
         self._look_at = 0.0
         """When to look again whether an iteration progresses, while a commit is due."""
-        self.errors = WaitingErrors()
-        """Errors of the fetch of committed offsets; the next poll of the caller raises them."""
         self._asked: dict[TopicPartition, int] = {}
         """Partitions whose committed offsets are fetched, with the versions of their states."""
         self._ask_at = NEVER
@@ -329,7 +329,7 @@ class ConsumerGroup:
         for each in asked:
             self._asked.pop(each, None)
         if isinstance(outcome, Exception):
-            self.errors.add(outcome, is_true=lambda: any(map(self._waits, asked, asked.values())))
+            self._errors.add(outcome, is_true=lambda: any(map(self._waits, asked, asked.values())))
             # Whatever the refusal was, it would be the same at once.
             for each in asked:
                 if self._waits(each, asked[each]):

@@ -94,6 +94,7 @@ class OffsetLookups:
         subscription: SubscriptionState,
         metadata: ConsumerMetadata,
         nodes: ConnectionPool,
+        errors: WaitingErrors,
         clock: Callable[[], float],
         wall_ms: Callable[[], int],
         is_busy: Callable[[int], bool],
@@ -106,9 +107,8 @@ class OffsetLookups:
         self._clock = clock
         self._wall_ms = wall_ms
         self._is_busy = is_busy
+        self._errors = errors
         self._queries: list[OffsetQuery] = []
-        self.errors = WaitingErrors()
-        """Errors for the next polls of the caller."""
         self._wake_at = math.inf
 
     def ask(self, timestamps: Mapping[TopicPartition, int]) -> OffsetQuery:
@@ -475,13 +475,13 @@ class OffsetLookups:
         if isinstance(outcome, DisconnectedError):
             self._metadata.request_update()
         elif isinstance(outcome, NodeError):
-            self.errors.add(consumer_error(outcome))
+            self._errors.add(consumer_error(outcome))
 
     def _raise_soon(
         self, error: Exception, phase: Phase, asked: Mapping[TopicPartition, int]
     ) -> None:
         """Have a call raise an error, unless the program has moved on from all partitions."""
-        self.errors.add(error, is_true=lambda: bool(self._still(asked, phase)))
+        self._errors.add(error, is_true=lambda: bool(self._still(asked, phase)))
 
     def _postpone(self, state: Assigned) -> None:
         state.retry_at = self._clock() + self._config.retry_backoff_ms / 1000
