@@ -171,14 +171,16 @@ class Applying:
             self._fetch(partition)
 
     def _fetch(self, partition: Partition) -> None:
-        """Fetch a partition from its leader, if that is alive."""
+        """Fetch a partition from its leader, if that is alive, and the log is in service."""
         cluster, name = self._broker.cluster, partition.name
         topic = cluster.image.topics.get(name.topic)
         endpoint = None
         if topic is not None and partition.leader_id >= 0:
             endpoint = cluster.endpoint(partition.leader_id)
-        if topic is None or endpoint is None or self._is_let_go(name):
-            # As Kafka: nothing is fetched until an image has a leader that is alive.
+        is_offline = self._broker.replicas.is_offline(name)
+        if topic is None or endpoint is None or is_offline or self._is_let_go(name):
+            # As Kafka: nothing is fetched until an image has a leader that is alive, nor into a
+            # directory that has failed.
             self._broker.following.stop([name])
             return
         self._broker.following.follow(

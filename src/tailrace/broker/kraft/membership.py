@@ -460,6 +460,10 @@ class Membership:
         await self._lifecycle.unfenced.wait()
 
     def directory_failed(self, directory: DirectoryLogs) -> None:
+        # As Kafka: while a partition is idle its fetches go on without the log, and the leader
+        # would have the replica back in the ISR, which no controller refuses for its directory.
+        if self._following is not None:
+            self._following.stop(log.partition for log in directory)
         if self._lifecycle is not None:
             self._lifecycle.failed_directory(directory.directory.directory_id)
 

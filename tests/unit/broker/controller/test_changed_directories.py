@@ -1,5 +1,6 @@
 """The last leader of a partition comes back with other log directories, under our controller."""
 
+from tailrace.errors import StorageError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing import MemoryFiles, Outside
@@ -93,3 +94,27 @@ async def test_nobody_is_elected_for_a_directory_that_fails_at_the_start(outside
         assert cluster.state(name).leader == -1
         await cluster.start(2)
         await cluster.until(lambda _: cluster.state(name).leader == 2)
+
+
+async def test_a_follower_whose_directory_has_failed_stays_out_of_sync(outside: Outside) -> None:
+    """Nothing is appended that it would fail at; when the leader is killed and back, it leads."""
+    async with own_cluster(outside, 2) as cluster:
+        name = await in_other(cluster, 2, 1)
+        await append(cluster, 2, name)
+        await outside.pass_time(3)
+        assert set(cluster.state(name).isr) == {1, 2}
+        logs = cluster.brokers[1].logs
+        home = logs.directory_of(name)
+        assert home is not None
+        logs.fail(home, StorageError("the device is gone"))
+        await cluster.until(lambda _: cluster.state(name).isr == (2,))
+        # Also after other images, by which a follower looks for its leader again.
+        await cluster.add_topic("z", replicas=(2, 1))
+        await cluster.start(3)
+        await outside.pass_time(60)
+        assert cluster.state(name).isr == (2,)
+        cluster.kill(2)
+        await cluster.until(lambda image: image.brokers[2].fenced)
+        await cluster.start(2)
+        await cluster.until(lambda _: cluster.state(name).leader == 2)
+        assert cluster.end(2, name) == 1
