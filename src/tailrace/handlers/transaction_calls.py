@@ -74,10 +74,11 @@ async def handle_add_offsets_to_txn(
         rules of AddPartitionsToTxn.
     Version notes: below v2 a fenced producer gets INVALID_PRODUCER_EPOCH.
     """
-    topic = services.cluster.image.topics.get(OFFSETS_TOPIC)
-    # Clients look for the coordinator of the group next, and that creates the topic.
-    count = services.group_settings.partition_count if topic is None else topic.partition_count
-    number = partition_of(request.group_id, count)
+    # By the count that the group's coordinator goes by, also where the topic has grown since.
+    number = services.groups.number_of(request.group_id)
+    if number is None:
+        # Clients look for the coordinator of the group next, and that creates the topic.
+        number = partition_of(request.group_id, services.group_settings.partition_count)
     return await coordinator_of(services).add_offsets(
         request, header.api_version, partition=TopicPartition(OFFSETS_TOPIC, number)
     )

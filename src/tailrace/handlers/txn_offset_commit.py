@@ -15,7 +15,6 @@ from functools import partial
 from tailrace.coordinator.errors import CoordinatorNotAvailableError
 from tailrace.coordinator.groups.commits import Commit, Committer, OffsetToCommit
 from tailrace.coordinator.machine import TransactionalProducer
-from tailrace.coordinator.shards import partition_of
 from tailrace.coordinator.transactions.requests import AddPartitions
 from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTION
 from tailrace.errors import TailraceError
@@ -140,9 +139,10 @@ async def _verified(
 ) -> ErrorCode:
     """Whether the group is in the transaction; in v5 it is added."""
     is_adding = version >= ADDS_SINCE
-    # It exists, as the shard of the group was found in it.
-    count = services.cluster.image.topics[OFFSETS_TOPIC].partition_count
-    partition = TopicPartition(OFFSETS_TOPIC, partition_of(request.group_id, count))
+    # That of the shard, also where the topic has grown since: the marker goes there.
+    number = services.groups.number_of(request.group_id)
+    assert number is not None, "the shard of the group was found"
+    partition = TopicPartition(OFFSETS_TOPIC, number)
     asked = AddPartitions(
         transactional_id=request.transactional_id,
         producer=producer,

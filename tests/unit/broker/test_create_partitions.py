@@ -25,6 +25,7 @@ from tailrace.testing import (
 )
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
 from tests.unit.broker.test_groups import commit, committed, find
+from tests.unit.broker.transactional import begin, group_offset
 
 NODE = 1
 
@@ -140,6 +141,25 @@ async def test_groups_stay_where_they_are_while_their_topic_grows(outside: Outsi
         assert answer.error_code == ErrorCode.NONE
         assert partition_of("g", 3) != partition_of("g", 7)
         assert await committed(peer) == {"t": 7}
+
+
+@pytest.mark.parametrize("knows_epochs", [False, True])
+async def test_offsets_of_a_transaction_are_committed_after_their_topic_has_grown(
+    outside: Outside,
+    knows_epochs: bool,  # noqa: FBT001
+) -> None:
+    """The marker goes to the partition that the group has kept."""
+    few = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "1"}
+    async with running(outside, few) as broker:
+        client = await begin(outside, broker, knows_epochs=knows_epochs)
+        assert await group_offset(client.peer) == -1
+        (answer,) = await grow_all(client.peer, wanted(OFFSETS_TOPIC, 7))
+        assert answer.error_code == ErrorCode.NONE
+        if not knows_epochs:
+            assert await client.add_offsets() is ErrorCode.NONE
+        assert await client.commit_offset(7) is ErrorCode.NONE
+        assert await client.end() is ErrorCode.NONE
+        assert await group_offset(client.peer) == 7
 
 
 async def test_a_disk_that_refuses_leaves_the_topic_as_it_was(outside: Outside) -> None:
