@@ -78,7 +78,7 @@ from tailrace.replication.traffic import TopicTraffic
 from tailrace.replication.waiting import Signal, Watched
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.runtime.files import without_waiting
-from tailrace.runtime.slices import Slices
+from tailrace.runtime.slices import Slices, each_in_slices
 from tailrace.runtime.steps import run_eagerly
 from tailrace.security.quotas import Charge
 from tailrace.storage.epochs import EpochEnd
@@ -295,8 +295,9 @@ class _Reading:
         self._charge = charge
         """The quota of a consumer; None: it has none."""
         if charge is not None:
-            # More would be throttled each time, and the consumer get nothing for ever.
-            allowed = max(charge.bytes_max - PARTITION_BYTES * context.count(), 0)
+            # More would be throttled each time, and the consumer get nothing for ever. At least one
+            # byte, for which a request of many partitions waits: without any it would not wait.
+            allowed = max(charge.bytes_max - PARTITION_BYTES * context.count(), 1)
             self._bytes_max = int(min(self._bytes_max, allowed))
         self._size = 0
         """Bytes of records in all answers together."""
@@ -354,9 +355,11 @@ class _Reading:
         code = self._context.check()
         if code is not ErrorCode.NONE:
             return FetchResponse(error_code=code, session_id=self._context.end(now_s))
-        throttled = self._throttled_or_none()
-        if throttled is not None:
-            return throttled
+        if self._charge is not None:
+            count = sum(map(self._is_news, self.answered))
+            throttled = self._throttled_or_none(self._charge, count)
+            if throttled is not None:
+                return throttled
         take = self._context.take
         taken = [
             part
@@ -376,9 +379,11 @@ class _Reading:
         code = self._context.check()
         if code is not ErrorCode.NONE:
             return FetchResponse(error_code=code, session_id=self._context.end(loop.time()))
-        throttled = self._throttled_or_none()
-        if throttled is not None:
-            return throttled
+        if self._charge is not None:
+            count = sum(await each_in_slices(self.answered, self._is_news, slices))
+            throttled = self._throttled_or_none(self._charge, count)
+            if throttled is not None:
+                return throttled
         taken = []
         for part in self.answered:
             if part.answer is not None and self._context.take(part.read, part.answer):
@@ -393,12 +398,15 @@ class _Reading:
             node_endpoints=self._endpoints,
         )
 
-    def _throttled_or_none(self) -> FetchResponse | None:
-        """The answer to a consumer that exceeds its quota; None: it does not."""
-        charge = self._charge
-        if charge is None:
-            return None
-        size = self._size + PARTITION_BYTES * len(self.answered)
+    def _is_news(self, part: _RequestedPartition) -> bool:
+        return part.answer is not None and self._context.is_news(part.read, part.answer)
+
+    def _throttled_or_none(self, charge: Charge, count: int) -> FetchResponse | None:
+        """The answer to a consumer that exceeds its quota; None: it does not.
+
+        `count` are the partitions that the answer would have.
+        """
+        size = self._size + PARTITION_BYTES * count
         throttle_ms = charge.settle(size=size)
         if not throttle_ms:
             return None

@@ -108,6 +108,10 @@ class FetchContext(Protocol):
         """NONE, or the error for the whole answer; before the first `take`."""
         ...
 
+    def is_news(self, read: WantedPartition, answer: "PartitionData") -> bool:
+        """Whether the answer of a partition belongs into the response; before its `take`."""
+        ...
+
     def take(self, read: WantedPartition, answer: "PartitionData") -> bool:
         """Note the answer of a partition; returns whether it belongs into the response."""
         ...
@@ -160,9 +164,9 @@ class CachedPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
 
-    def tell(self, answer: "PartitionData") -> bool:
-        """Note what the client gets; returns whether it is news."""
-        is_news = (
+    def is_news(self, answer: "PartitionData") -> bool:
+        """Whether the client has to get an answer."""
+        return (
             # Kafka's list (FetchSession.maybeUpdateResponseData). The last stable offset is not in
             # it.
             len(answer.records or b"") > 0
@@ -172,6 +176,10 @@ class CachedPartition:
             or answer.preferred_read_replica >= 0
             or answer.diverging_epoch.epoch >= 0
         )
+
+    def tell(self, answer: "PartitionData") -> bool:
+        """Note what the client gets; returns whether it is news."""
+        is_news = self.is_news(answer)
         # The client needs the partition again when the error is gone.
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
@@ -262,6 +270,10 @@ class SessionlessFetch:
         """See `FetchContext`."""
         return ErrorCode.NONE
 
+    def is_news(self, _read: WantedPartition, _answer: "PartitionData") -> bool:
+        """See `FetchContext`."""
+        return True
+
     def take(self, _read: WantedPartition, _answer: "PartitionData") -> bool:
         """See `FetchContext`."""
         return True
@@ -341,6 +353,10 @@ class IncrementalFetch:
         """See `FetchContext`: another request of the session came while this one waited."""
         is_ours = self._session.epoch == self._epoch
         return ErrorCode.NONE if is_ours else ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+    def is_news(self, read: WantedPartition, answer: "PartitionData") -> bool:
+        """See `FetchContext`."""
+        return read.cached is None or read.cached.is_news(answer)
 
     def take(self, read: WantedPartition, answer: "PartitionData") -> bool:
         """See `FetchContext`; a partition with records moves after the others."""

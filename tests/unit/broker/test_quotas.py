@@ -225,6 +225,42 @@ async def test_a_throttled_session_misses_nothing(outside: Outside) -> None:
         assert bytes_of(await ask(session_id, 4)) > 150
 
 
+@pytest.mark.parametrize("count", [80, 200])
+async def test_partitions_without_news_cost_a_consumer_nothing(
+    outside: Outside, count: int
+) -> None:
+    """It may have many that are silent, and gets the records of one at once; it waits for them."""
+    async with running(outside) as broker:
+        other = connect(outside, broker)
+        await create_topic(other, "t", partitions=count)
+        peer = client(outside, broker)
+        topic = FetchTopic(
+            topic="t",
+            partitions=tuple(
+                FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1 << 20)
+                for number in range(count)
+            ),
+        )
+
+        async def ask(session_id: int, epoch: int) -> FetchResponse:
+            request = FetchRequest(
+                session_id=session_id, session_epoch=epoch, max_wait_ms=500, min_bytes=1,
+                topics=() if epoch else (topic,),
+            )  # fmt: skip
+            return await peer.ask(ApiKey.FETCH, request, FetchResponse, version=BY_NAME_FETCH)
+
+        session_id = (await ask(0, 0)).session_id
+        set_quota(broker, APP, "consumer_byte_rate", 1000)
+        begun = outside.clock.monotonic_s()
+        answers = [await ask(session_id, number) for number in range(1, 41)]
+        assert {each.throttle_time_ms for each in answers} == {0}
+        assert outside.clock.monotonic_s() - begun == pytest.approx(20)
+        await produce(other, 150)
+        answer = await ask(session_id, 41)
+        assert answer.throttle_time_ms == 0
+        assert bytes_of(answer) > 150
+
+
 async def test_followers_are_no_clients(outside: Outside) -> None:
     """A quota for everybody does not hold up the copies of partitions."""
     async with running(outside) as broker:
