@@ -10,10 +10,14 @@ A request that waits for one offset of one partition (acks=all, DeleteRecords) g
 
 import asyncio
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from typing import Final
 
 from tailrace.errors import RetriableError
 from tailrace.model import Offset
+
+CLEARED_MIN: Final = 64
+"""Requests that wait for one watermark, before those among them that are over are looked for."""
 
 
 class ReplicasTimedOutError(RetriableError):
@@ -111,16 +115,29 @@ class OffsetWaits:
         # The numbers keep the order of requests for the same offset; futures cannot be compared.
         self._waiting: list[tuple[Offset, int, asyncio.Future[None]]] = []
         self._count = 0
+        self._cleared_at = CLEARED_MIN
+        """The number of requests at which those that are over are taken out next."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, offset: Offset) -> asyncio.Future[None]:
         """A future that is done when the watermark is there; it may be cancelled."""
+        if len(self._waiting) >= self._cleared_at:
+            self._clear()
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count += 1
         heappush(self._waiting, (offset, self._count, waiting))
         return waiting
+
+    def _clear(self) -> None:
+        """Take out requests that have timed out, or whose clients have gone."""
+        # A watermark may not move for hours: a follower is away, and so are the controllers that
+        # would take it out of the ISR. Kafka's purgatory purges likewise.
+        self._waiting = [each for each in self._waiting if not each[-1].done()]
+        heapify(self._waiting)
+        # Twice as many as are left, so that it costs each request the same, however many wait.
+        self._cleared_at = max(CLEARED_MIN, 2 * len(self._waiting))
 
     def reach(self, offset: Offset) -> None:
         """The watermark is at `offset` now."""

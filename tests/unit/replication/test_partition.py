@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from uuid import UUID
+from weakref import WeakSet
 
 import pytest
 
@@ -334,6 +335,23 @@ async def test_a_client_that_has_gone_holds_up_nobody(outside: Outside) -> None:
     first.cancel()
     cluster.fetch(SECOND, 1)
     await second
+
+
+async def test_requests_that_have_timed_out_take_no_memory(outside: Outside) -> None:
+    """A watermark may stand still for hours, while producers send the same batch again."""
+    cluster = Cluster(outside)
+    cluster.lead([ME, SECOND])
+    end = cluster.append()
+    staying = [cluster.partition.acknowledged(end) for _ in range(10)]
+    known = WeakSet[object]()
+    for _ in range(10_000):
+        waiting = cluster.partition.acknowledged(end)
+        assert waiting is not None
+        known.add(waiting)
+        waiting.cancel()
+    assert len(known) < 200
+    cluster.fetch(SECOND, 1)
+    assert all(each is not None and each.done() and not each.cancelled() for each in staying)
 
 
 async def test_a_lower_minimum_commits_what_has_waited(outside: Outside) -> None:
