@@ -152,7 +152,7 @@ class Coordinators:
         self._logs = logs
         self._topics = ImageTopics(cluster, started_ms=runtime.clock.now_ms())
         self._partition_counts: dict[int, int] = {}
-        """Partitions of a topic when this broker first asked, by the int of the topic's id."""
+        """Partitions of a topic when this broker first saw it, by the int of the topic's id."""
         self.group_counts = GroupCounts()
         """Totals of groups since the start."""
         self.transaction_counts = TransactionCounts()
@@ -176,6 +176,14 @@ class Coordinators:
                 name = TopicPartition(topic, number)
                 if self._replicas.is_led(name):
                     self._led(name)
+
+    def note_topics(self) -> None:
+        """Count the partitions of a topic that is there now; called for each image.
+
+        Brokers that first counted after it has grown would look for groups elsewhere than others.
+        """
+        for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+            self._partition_count(topic)
 
     async def stop(self) -> None:
         """Answer parked requests, and wait for partitions that are being loaded."""
@@ -210,6 +218,7 @@ class Coordinators:
         leads = {OFFSETS_TOPIC: self.groups.lead, TRANSACTIONS_TOPIC: self.transactions.lead}
         lead = leads.get(partition.topic)
         if lead is not None:
+            self.note_topics()
             lead(self.log_of(partition), leader_epoch=self._replicas.find(partition).leader_epoch)
 
     def _gone(self, partition: TopicPartition) -> None:

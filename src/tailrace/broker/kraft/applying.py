@@ -67,6 +67,8 @@ class AppliedTo:
     """The settings of a topic's logs, by the image that is shown."""
     forget_topic: Callable[[Topic], Awaitable[None]]
     """Has the groups of this broker forget what they have committed for a deleted topic."""
+    note_topics: Callable[[], None]
+    """Called when another image is shown, for what depends on how topics were at first."""
     use_settings: Callable[[], Awaitable[None]]
     """Has the broker use the changes of settings that the shown image has."""
     is_stopping: Callable[[], bool]
@@ -137,6 +139,7 @@ class Applying:
         ]
         shown = cluster.image
         cluster.publish(image, change, offset=offset)
+        broker.note_topics()
         gone = _gone(shown, cluster.image, change)
         if rests:
             refused = await self._runtime.threads.run(lambda: _do_all(rests))

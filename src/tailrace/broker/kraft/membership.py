@@ -338,6 +338,7 @@ class Membership:
                 logs=self._logs,
                 log_config=broker.log_config,
                 forget_topic=broker.forget_topic,
+                note_topics=broker.coordinators.note_topics,
                 use_settings=broker.use_changes,
                 is_stopping=self._is_stopping,
             ),
