@@ -326,8 +326,10 @@ class FullFetch(SessionlessFetch):
 class IncrementalFetch:
     """A request of a session, after the session took over its changes."""
 
-    def __init__(self, session: FetchSession) -> None:
+    def __init__(self, session: FetchSession, *, is_last: bool = False) -> None:
+        """`is_last`: the session has ended, as its client learns from the id 0 in the answer."""
         self._session = session
+        self._is_last = is_last
         # Another request of the session, after a timeout of the client, raises it; `check` sees
         # that.
         self._epoch = session.epoch
@@ -376,12 +378,12 @@ class IncrementalFetch:
 
     def end(self, _now_s: float) -> int:
         """See `FetchContext`."""
-        return self._session.id
+        return NO_SESSION if self._is_last else self._session.id
 
     @property
     def throttled_id(self) -> int:
         """See `FetchContext`."""
-        return self._session.id
+        return NO_SESSION if self._is_last else self._session.id
 
 
 class FetchSessions:
@@ -508,7 +510,7 @@ class FetchSessions:
 
     def _updated(
         self, session: FetchSession, request: "FetchRequest", *, now_s: float
-    ) -> FetchContext | ErrorCode:
+    ) -> FetchContext:
         """The steps to answer a request, whose changes the session has taken over."""
         # As in Kafka: a session whose last partition was forgotten ends, and its client learns that
         # from the id 0 in the answer.
@@ -519,8 +521,10 @@ class FetchSessions:
         session.used_s = now_s
         self._count(session)
         if has_grown and self._partition_count > PARTITIONS_MAX:
+            # Answered all the same. After an error its client would begin again at once: a follower
+            # names a part of its partitions with each request, and would never come to the rest.
             self._remove(session.id)
-            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            return IncrementalFetch(session, is_last=True)
         return IncrementalFetch(session)
 
     def _count(self, session: FetchSession) -> None:
