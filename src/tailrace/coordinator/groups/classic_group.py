@@ -170,6 +170,8 @@ class ClassicGroup:
         member.answer_join(JoinGroupResponse(member_id=old_id, error_code=fenced))
         member.answer_sync(SyncGroupResponse(error_code=fenced))
         member.member_id = new_id
+        # Its client has come back from its first join, so it is there as long as it waits now.
+        member.is_new = False
         # It keeps its place in the order, so that a restart finds the members as they are.
         self.members = {each.member_id: each for each in self.members.values()}
         assert member.instance_id is not None

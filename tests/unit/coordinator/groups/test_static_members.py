@@ -16,6 +16,7 @@ from tests.unit.coordinator.groups.stage import (
     assigned_to,
     on_stage,
     remove,
+    stable,
     stable_static,
     subscription,
     synced,
@@ -230,6 +231,21 @@ async def test_a_static_member_has_its_session_to_restart_in(broker: Broker) -> 
     await leader.heartbeats(3)
     assert await leader.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
     assert list(broker.group().static_members) == ["leader"]
+
+
+@on_stage()
+async def test_a_static_member_may_restart_in_its_first_join(broker: Broker) -> None:
+    """It waits for the others as long as they take, and not only for its session."""
+    [leader] = await stable(broker, "leader")
+    follower = Member(broker, instance_id="follower")
+    follower.join()
+    await broker.passes(MOMENT)
+    again = replace(follower, member_id="")
+    joining = again.join()
+    await leader.heartbeats(SESSION + 5)
+    assert not joining.done()
+    await leader.join()
+    assert ((await joining).error_code, again.generation) == (ErrorCode.NONE, 2)
 
 
 LONG = round(REBALANCE * 10_000)
