@@ -283,7 +283,8 @@ class ClassicGroup:
         )
 
     def _common_protocols(self) -> set[str]:
-        counts = Counter(name for each in self.members.values() for name, _ in each.protocols)
+        # By name: the metadata of a member that comes from a consumer group may name one twice.
+        counts = Counter(name for each in self.members.values() for name in dict(each.protocols))
         return {name for name, count in counts.items() if count == len(self.members)}
 
 

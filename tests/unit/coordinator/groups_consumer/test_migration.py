@@ -6,9 +6,11 @@ from tailrace.coordinator.errors import CoordinatorNotAvailableError
 from tailrace.coordinator.groups.consumer_group import MemberState
 from tailrace.coordinator.groups.embedded_protocol import read_assignment, write_assignment
 from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.machine import Client
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tailrace.protocol.messages.leave_group import MemberIdentity
-from tests.unit.coordinator.groups.stage import remove
+from tests.unit.coordinator.groups.stage import GROUP, remove
 from tests.unit.coordinator.groups_consumer.mixed_stage import (
     COUNT,
     TOPIC,
@@ -187,6 +189,29 @@ async def test_the_group_is_classic_again_when_the_last_consumer_leaves(
     assert [await each for each in tasks] == [0, 0]
     assert shares(one, two) == [2, 2]
     assert (one.member_id, two.member_id) == ids
+
+
+@on_mixed_stage()
+async def test_the_last_consumer_can_leave_members_that_name_an_assignor_twice(
+    broker: MixedBroker,
+) -> None:
+    """The group of classic members has that assignor."""
+    three = ConsumerClient(broker, "three")
+    await three.beat()
+    twice = (JoinGroupRequestProtocol(name="range", metadata=subscription(TOPIC)),) * 2
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=twice,
+    )
+    client = Client("one", "127.0.0.1", 3)
+    reply = await broker.run(lambda machine, now: machine.join(client, request, now))
+    assert reply.error_code == ErrorCode.NONE
+    assert await three.leave() is ErrorCode.NONE
+    assert list(broker.group().members) == [reply.member_id]
+    assert broker.group().protocol == "range"
 
 
 @on_mixed_stage()
