@@ -61,11 +61,15 @@ def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
 def write_assignment(partitions: Mapping[str, Iterable[int]], *, for_metadata: bytes) -> bytes:
     """An assignment in the version of the subscription that the member has sent.
 
-    Raises:
-        MalformedMessageError: the metadata has no version.
+    It has version 0 if that has none.
     """
     # Not newer than what the member has sent: an old client could not read it.
-    version = _version(for_metadata)
+    try:
+        version = _version(for_metadata)
+    except MalformedMessageError:
+        # Only the metadata for a member's favourite assignor was read when it joined. Its group
+        # must not be held up by what it has sent for another one.
+        version = 0
     out = bytearray(_VERSION.pack(version))
     assigned = tuple(
         TopicPartition(topic=topic, partitions=tuple(sorted(numbers)))

@@ -215,6 +215,22 @@ async def test_the_last_consumer_can_leave_members_that_name_an_assignor_twice(
 
 
 @on_mixed_stage()
+async def test_the_last_consumer_can_leave_a_member_without_metadata_for_the_assignor_of_all(
+    broker: MixedBroker,
+) -> None:
+    """Only its favourite assignor has metadata, and the group takes another one."""
+    three = ConsumerClient(broker, "three")
+    await three.beat()
+    one = ClassicClient(broker, "one", protocols={"range": subscription(TOPIC), "sticky": b""})
+    two = ClassicClient(broker, "two", protocols={"sticky": subscription(TOPIC)})
+    for each in (one, two):
+        assert (await each.join()).error_code == ErrorCode.NONE
+    assert await three.leave() is ErrorCode.NONE
+    assert list(broker.group().members) == [one.member_id, two.member_id]
+    assert broker.group().protocol == "sticky"
+
+
+@on_mixed_stage()
 async def test_a_downgraded_group_is_the_same_after_a_restart(broker: MixedBroker) -> None:
     """It has what its members were to have, so that they can go on without a rebalance."""
     one, two, three = await upgraded(broker)
