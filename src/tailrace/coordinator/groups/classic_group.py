@@ -53,6 +53,10 @@ REBALANCES_FROM = frozenset(
 """The states from which a rebalance can begin."""
 
 
+Protocols = tuple[tuple[str, bytes], ...]
+"""Names of assignors, a member's favourite first, and its metadata for each."""
+
+
 @dataclass(slots=True, kw_only=True)
 class ClassicMember:
     """A member, and its requests that wait for the others."""
@@ -65,8 +69,8 @@ class ClassicMember:
     """Its address with a leading slash, as Kafka's tools show it."""
     rebalance_timeout_ms: int
     session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
-    """Names of the assignors that it supports, its favourite first, and its metadata for each."""
+    protocols: Protocols
+    """The assignors that it supports; `ClassicGroup.take_protocols` changes them."""
     assignment: bytes = b""
     joining: "asyncio.Future[JoinGroupResponse] | None" = None
     """The parked JoinGroup."""
@@ -120,6 +124,9 @@ class ClassicGroup:
     """Member ids that were handed out with MEMBER_ID_REQUIRED and not used yet."""
     unsynced_ids: set[str] = field(default_factory=set)
     """Members of this generation that have not sent their SyncGroup."""
+    supporters: dict[str, int] = field(default_factory=dict)
+    """Number of members that support each assignor: to count them for each member that joins would
+    take seconds in a group of thousands."""
     subscribed_topics: frozenset[str] | None = None
     """Topics of all members; None: not known, as their metadata is not a consumer's."""
     is_joined_meanwhile: bool = False
@@ -151,17 +158,26 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
+        self._count_support(member, 1)
         self.pending_ids.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
         """Remove a member or a pending id; another member becomes the leader if it was that."""
         member = self.members.pop(member_id, None)
-        if member is not None and member.instance_id is not None:
-            self.static_members.pop(member.instance_id, None)
+        if member is not None:
+            self._count_support(member, -1)
+            if member.instance_id is not None:
+                self.static_members.pop(member.instance_id, None)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
         self.pending_ids.discard(member_id)
         self.unsynced_ids.discard(member_id)
+
+    def take_protocols(self, member: ClassicMember, protocols: Protocols) -> None:
+        """Note what a member supports from now on."""
+        self._count_support(member, -1)
+        member.protocols = protocols
+        self._count_support(member, 1)
 
     def replace_static(self, old_id: str, new_id: str) -> ClassicMember:
         """Give a static member a new id; requests that wait under the old one are fenced."""
@@ -189,12 +205,12 @@ class ClassicGroup:
             # The first member decides what the group is.
             return bool(protocol_type and names)
         # While a group whose members have all left prepares, nothing limits the next one.
-        common = self._common_protocols() if self.members else names
-        return protocol_type == self.protocol_type and bool(names & common)
+        is_any = bool(names) and not self.members
+        return protocol_type == self.protocol_type and (is_any or any(map(self._is_common, names)))
 
     def select_protocol(self) -> str:
         """The assignor with most votes among those that all members support."""
-        candidates = self._common_protocols()
+        candidates = set(filter(self._is_common, self.supporters))
         # As in Kafka: each member votes for its favourite among those that all of them support.
         votes = Counter(each.vote(candidates) for each in self.members.values())
         return votes.most_common(1)[0][0]
@@ -282,10 +298,15 @@ class ClassicGroup:
             assignment=member.assignment,
         )
 
-    def _common_protocols(self) -> set[str]:
+    def _count_support(self, member: ClassicMember, change: int) -> None:
         # By name: the metadata of a member that comes from a consumer group may name one twice.
-        counts = Counter(name for each in self.members.values() for name in dict(each.protocols))
-        return {name for name, count in counts.items() if count == len(self.members)}
+        for name in dict(member.protocols):
+            count = self.supporters.pop(name, 0) + change
+            if count:
+                self.supporters[name] = count
+
+    def _is_common(self, name: str) -> bool:
+        return self.supporters.get(name, 0) == len(self.members)
 
 
 def group_record(group: ClassicGroup) -> CoordinatorRecord:

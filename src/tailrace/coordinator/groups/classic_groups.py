@@ -15,6 +15,7 @@ from tailrace.coordinator.groups.classic_group import (
     ClassicGroup,
     ClassicMember,
     ClassicState,
+    Protocols,
     empty_group_record,
     group_record,
     loaded_group,
@@ -56,7 +57,7 @@ class _Join:
     now_ms: int
 
     @property
-    def protocols(self) -> tuple[tuple[str, bytes], ...]:
+    def protocols(self) -> Protocols:
         """The assignors of the member, each once, and its metadata for them."""
         named: dict[str, bytes] = {}
         for each in self.request.protocols:
@@ -285,8 +286,11 @@ class ClassicGroups:
         if group.state is ClassicState.EMPTY:
             return True
         if group.state is ClassicState.PREPARING_REBALANCE:
-            # Members that do not join again will be dropped, so only those that have joined count.
-            if member is not None and member.joining:
+            # Members that do not join again will be dropped, so only those that have joined count:
+            # one by one where there are more members than there may be.
+            if (member is not None and member.joining) or (
+                len(group.members) < self._settings.size_max
+            ):
                 return True
             waiting = sum(each.joining is not None for each in group.members.values())
             return waiting < self._settings.size_max
@@ -364,7 +368,8 @@ class ClassicGroups:
         old_leader_id = group.leader_id
         member = group.replace_static(old_id, new_id)
         self.rebalances.renew(group, member)
-        before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
+        protocols = member.protocols
+        timeouts = member.rebalance_timeout_ms, member.session_timeout_ms
         _update(join, member)
         if group.state is ClassicState.COMPLETING_REBALANCE:
             # The leader has seen the old id, and its assignment would be for that.
@@ -385,7 +390,8 @@ class ClassicGroups:
             reply = group.joined(new_id, shows_members=False, leader_id=old_leader_id)
 
         def undo(_: Exception) -> None:
-            member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+            group.take_protocols(member, protocols)
+            member.rebalance_timeout_ms, member.session_timeout_ms = timeouts
             group.replace_static(new_id, old_id)
             self.rebalances.renew(group, member)
 
@@ -417,7 +423,7 @@ def _new_future() -> "asyncio.Future[JoinGroupResponse]":
 
 def _update(join: _Join, member: ClassicMember) -> None:
     """Take what a known member says of itself now, and park its request."""
-    member.protocols = join.protocols
+    join.group.take_protocols(member, join.protocols)
     member.rebalance_timeout_ms = join.rebalance_timeout_ms
     member.session_timeout_ms = join.request.session_timeout_ms
     # A client that asks again gets the same answer; the one that asked before may be gone.

@@ -1,6 +1,9 @@
 """JoinGroup: who becomes a member, and when its answer comes."""
 
+import asyncio
+import sys
 from dataclasses import replace
+from types import FrameType
 
 from tailrace.coordinator.groups.classic_group import ClassicState
 from tailrace.coordinator.groups.settings import GroupSettings
@@ -419,3 +422,29 @@ async def test_a_group_over_a_new_limit_loses_who_joins_last(broker: Broker) -> 
     assert [(await each).error_code for each in joining] == [
         ErrorCode.NONE, ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED,
     ]  # fmt: skip
+
+
+async def calls_of_joins(broker: Broker, count: int) -> int:
+    """Calls of functions and steps of generators while so many members come to a group."""
+    calls = 0
+
+    def note(_: FrameType, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    members = [Member(broker, group_id=f"of {count}") for _ in range(count)]
+    joining = [each.join() for each in members]
+    sys.setprofile(note)
+    try:
+        await broker.passes(MOMENT)
+    finally:
+        sys.setprofile(None)
+    await broker.passes(DELAY * 2)
+    assert all(each.error_code == ErrorCode.NONE for each in await asyncio.gather(*joining))
+    return calls
+
+
+@on_stage()
+async def test_a_join_takes_as_long_in_a_large_group_as_in_a_small_one(broker: Broker) -> None:
+    """Nothing in it looks at the other members."""
+    assert await calls_of_joins(broker, 800) < 5 * await calls_of_joins(broker, 200)
