@@ -175,7 +175,8 @@ class TransactionCoordinator:
             return (
                 (not names or each.status in statuses)
                 and (not producer_ids or each.producer_id in producer_ids)
-                and (duration_ms < 0 or now_ms - each.start_ms >= duration_ms)
+                # Longer, as in Kafka: one that begins in this millisecond has no duration yet.
+                and (duration_ms < 0 or now_ms - each.start_ms > duration_ms)
                 and is_listed(each.transactional_id)
             )
 
