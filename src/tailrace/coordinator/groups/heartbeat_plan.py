@@ -110,8 +110,11 @@ def plan_heartbeat(beat: Heartbeat) -> PlannedHeartbeat:
     is_new = before.member_id not in group.members and beat.sender.replaced_id is None
     if is_new or beat.metadata != before.metadata:
         records.append(member_record(group.group_id, updated))
-    subscriptions = _subscriptions_after(group, before, updated, is_new=is_new)
     has_changed = updated.subscription != before.subscription
+    # No copy for a heartbeat that changes nothing: there may be as many as there are members.
+    subscriptions = group.subscriptions
+    if is_new or has_changed:
+        subscriptions = _subscriptions_after(group, before, updated, is_new=is_new)
     if has_changed:
         records += dropped_regexes(group, [before], subscriptions)
     epoch = group.epoch

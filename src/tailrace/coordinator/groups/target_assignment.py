@@ -114,12 +114,18 @@ def posed_problem(
 def is_large(update: GroupUpdate, topics: Topics) -> bool:
     """Whether a target for the group takes longer than a turn of the event loop may."""
     size = len(update.group.members)
+    # Asked by each heartbeat until the target is there: in a group of thousands of subscriptions
+    # their topics take milliseconds.
+    if size > SIZE_MAX:
+        return True
     for name in update.group.topics_of_all(
         {*update.group.subscriptions, update.updated.subscription}
     ):
         topic = topics.by_name(name)
         size += 0 if topic is None else topic.partition_count
-    return size > SIZE_MAX
+        if size > SIZE_MAX:
+            return True
+    return False
 
 
 def topic_ids_of(

@@ -10,9 +10,11 @@ async def test_…(broker: Broker) -> None:
 
 import asyncio
 import random
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any, Self, TypeVar
 
 from tailrace.coordinator.groups.classic_group import ClassicGroup, ClassicState
 from tailrace.coordinator.groups.commits import (
@@ -77,6 +79,23 @@ def subscription(*topics: str) -> bytes:
     out = bytearray(b"\x00\x00")
     encode(ConsumerProtocolSubscription(topics=topics), 0, out)
     return bytes(out)
+
+
+class Calls:
+    """Counts the calls of functions and the steps of generators in its block."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _note(self, _: FrameType, event: str, __: object) -> None:
+        self.count += event == "call"
 
 
 class Broker:

@@ -1,9 +1,7 @@
 """JoinGroup: who becomes a member, and when its answer comes."""
 
 import asyncio
-import sys
 from dataclasses import replace
-from types import FrameType
 
 from tailrace.coordinator.groups.classic_group import ClassicState
 from tailrace.coordinator.groups.settings import GroupSettings
@@ -14,6 +12,7 @@ from tests.unit.coordinator.groups.stage import (
     REBALANCE,
     SESSION,
     Broker,
+    Calls,
     Member,
     complete,
     on_stage,
@@ -425,23 +424,14 @@ async def test_a_group_over_a_new_limit_loses_who_joins_last(broker: Broker) -> 
 
 
 async def calls_of_joins(broker: Broker, count: int) -> int:
-    """Calls of functions and steps of generators while so many members come to a group."""
-    calls = 0
-
-    def note(_: FrameType, event: str, __: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
+    """Calls of functions while so many members come to a group."""
     members = [Member(broker, group_id=f"of {count}") for _ in range(count)]
     joining = [each.join() for each in members]
-    sys.setprofile(note)
-    try:
+    with Calls() as calls:
         await broker.passes(MOMENT)
-    finally:
-        sys.setprofile(None)
     await broker.passes(DELAY * 2)
     assert all(each.error_code == ErrorCode.NONE for each in await asyncio.gather(*joining))
-    return calls
+    return calls.count
 
 
 @on_stage()

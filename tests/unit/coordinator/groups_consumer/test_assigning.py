@@ -3,6 +3,7 @@
 import pytest
 
 from tailrace.coordinator.errors import CoordinatorNotAvailableError
+from tests.unit.coordinator.groups.stage import Calls
 from tests.unit.coordinator.groups_consumer.mixed_stage import (
     TOPIC,
     ConsumerClient,
@@ -37,6 +38,24 @@ async def test_a_large_group_is_assigned_between_two_heartbeats(broker: MixedBro
     before = broker.consumers
     await broker.restart()
     assert broker.consumers == before
+
+
+@on_mixed_stage()
+async def test_a_heartbeat_that_waits_for_a_target_looks_at_no_other_member(
+    broker: MixedBroker,
+) -> None:
+    """Not at their topics either, though each has a topic of its own."""
+    counts = []
+    for first, limit in ((0, 200), (200, 800)):
+        names = [f"member-{number}" for number in range(first, limit)]
+        clients = [ConsumerClient(broker, each, topics=(TOPIC, each)) for each in names]
+        for each in clients:
+            await each.beat()
+        with Calls() as calls:
+            await clients[0].beat()
+        assert broker.consumers.state.value == "Assigning"
+        counts.append(calls.count)
+    assert counts[1] < 2 * counts[0]
 
 
 @on_mixed_stage()
