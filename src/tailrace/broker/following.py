@@ -30,7 +30,7 @@ from tailrace.client.fetch_session import FetchSession, SessionRequest, Wanted
 from tailrace.client.nodes import Node
 from tailrace.client.security import Security
 from tailrace.config.settings import INT64_MAX
-from tailrace.errors import TailraceError
+from tailrace.errors import StorageError, TailraceError
 from tailrace.model import LeaderEpoch, Offset, SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import (
@@ -63,7 +63,9 @@ from tailrace.replication.waiting import Signal
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.system import Runtime
 from tailrace.storage.cleaner.worker import LogCleaner
+from tailrace.storage.directories import unusable
 from tailrace.storage.epochs import EpochEnd
+from tailrace.storage.log import has_failed
 from tailrace.storage.manager import LogManager, is_shortage
 from tailrace.storage.shrink import DeviceSteps, restart, truncation
 from tailrace.values import dataclass, replace
@@ -689,11 +691,18 @@ class _Fetcher:
 
     def _device_refused(self, followed: _Followed, error: OSError) -> None:
         self._shared.totals.errors += 1
-        log = followed.partition.log
+        log, logs = followed.partition.log, self._shared.logs
         # A partition that was deleted meanwhile has closed its files, which is no failure.
-        if self._shared.logs.is_in_service(log):
+        if not logs.is_in_service(log):
+            pass
+        elif has_failed(log) and not isinstance(error, StorageError):
+            # Half a cut. Also for a full disk, as after a flush: this replica could be elected, and
+            # serve nobody, if no controller heard of it.
+            reason = f"a cut failed; {unusable(log.folder.path, error)}"
+            logs.fail(logs.home_of(log), StorageError(reason))
+        else:
             followed.partition.failed(error)
-        if is_shortage(error):
+        if is_shortage(error) and not has_failed(log):
             self._delay(followed)
         else:
             self._fail(followed)

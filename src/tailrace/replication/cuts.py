@@ -10,20 +10,25 @@ after a power loss would take offsets from before the cut for those of the new r
 """
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from tailrace.replication.partition import Partition
 from tailrace.runtime.threads import Threads
 from tailrace.storage.cleaner.worker import LogCleaner
-from tailrace.storage.manager import LogManager
-from tailrace.storage.shrink import DeviceSteps
+from tailrace.storage.log import Log
+from tailrace.storage.manager import LogManager, is_shortage
+from tailrace.storage.shrink import DeviceStep, DeviceSteps
 
 if TYPE_CHECKING:
     from tailrace.storage.directory_logs import DirectoryLogs
 
 CHECK_S: Final = 0.01
 """Interval at which a cut checks whether compaction or retention has released the log."""
+
+SHORTAGE_S: Final = 1.0
+"""Pause before a step is repeated that a full disk or a lack of descriptors has refused."""
 
 
 class LogCuts:
@@ -86,6 +91,12 @@ class LogCuts:
             except StopIteration:
                 break
             error = await self._on_device(step)
+            # Half a cut ends the log, so it is done when there is room again. Other partitions of
+            # the leader wait too; most often their directory lacks the same.
+            while error is not None and _may_repeat(partition.log, step, error):
+                self._logs.settle(home, error)
+                await asyncio.sleep(SHORTAGE_S)
+                error = await self._on_device(step)
             if error is None and not is_current():
                 # A leader of a newer epoch may have what the rest would remove.
                 steps.close()
@@ -117,3 +128,14 @@ class LogCuts:
         except OSError as error:
             return error
         return None
+
+
+def _may_repeat(log: Log, step: DeviceStep, error: OSError) -> bool:
+    """Whether a device step of a cut that was refused can be done later, as if it had not been.
+
+    An fsync that was refused cannot: the kernel marks the pages clean, and a second one would do
+    nothing. None is refused for want of descriptors, and the checkpoint of the epochs is written
+    to a file of its own each time.
+    """
+    lacks_descriptors = error.errno in {errno.EMFILE, errno.ENFILE}
+    return lacks_descriptors or (step == log.epochs.save and is_shortage(error))

@@ -850,6 +850,50 @@ async def test_a_cut_that_a_full_disk_refuses_holds_appends_until_there_is_room(
     assert content(follower.log()) == content(leader.logs[place()])
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        DiskFault(operation="sync_directory", error=errno.EMFILE),
+        DiskFault(operation="open", path_part="leader-epoch", error=errno.EMFILE),
+        DiskFault(operation="write", path_part="leader-epoch", error=errno.ENOSPC),
+        DiskFault(operation="rename", path_part="leader-epoch", error=errno.EDQUOT),
+    ],
+    ids=lambda fault: f"{fault.operation} {fault.path_part}",
+)
+async def test_a_cut_that_a_shortage_interrupts_is_done_when_it_ends(
+    fault: DiskFault, outside: Outside, leader: ScriptedLeader, follower: Follower
+) -> None:
+    """Half a cut would end the log until the next start."""
+    leader.write(b"a")
+    leader.lead(epoch=1)
+    leader.write(b"b")
+    # Several segments, whose names have to be on the device before the last one is cut.
+    follower.write(b"a", *(b"lost" * 100 for _ in range(20)))
+    outside.files.faults.append(fault)
+    follower.follow(leader, epoch=1)
+    await outside.pass_time(20)
+    assert not follower.partition().takes_appends.is_set()
+    outside.files.faults.clear()
+    await outside.pass_time(5)
+    assert follower.following.statistics().failed_count == 0
+    assert content(follower.log()) == content(leader.logs[place()])
+
+
+async def test_a_cut_whose_fsync_finds_no_room_takes_the_directory_out_of_service(
+    outside: Outside, leader: ScriptedLeader, follower: Follower
+) -> None:
+    """What it has dropped nobody knows, and a replica that serves nobody must not be elected."""
+    leader.write(b"a")
+    leader.lead(epoch=1)
+    leader.write(b"b")
+    follower.write(b"a", b"lost", b"lost")
+    outside.files.faults.append(DiskFault(operation="sync", path_part=".log", error=errno.ENOSPC))
+    follower.follow(leader, epoch=1)
+    await outside.pass_time(5)
+    (directory,) = follower.manager.directories
+    assert "a cut failed" in str(directory.failure)
+
+
 async def test_a_full_disk_holds_a_new_leader_no_longer_than_it_is_full(
     outside: Outside, leader: ScriptedLeader, follower: Follower
 ) -> None:
