@@ -83,6 +83,31 @@ def test_a_broker_stops_in_order_when_its_terminal_goes(tmp_path: Path) -> None:
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
+def test_a_broker_whose_first_lines_nobody_takes_serves_all_the_same(tmp_path: Path) -> None:
+    """The pipe is closed before its first line, or the file's device is full, and it stays."""
+    command = [*COMMAND, "--listen", "127.0.0.1:0", "--data"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    full = os.open("/dev/full", os.O_WRONLY)
+    for number, output in enumerate((writing, full)):
+        data = tmp_path / str(number)
+        with subprocess.Popen(
+            [*command, str(data)], stdout=output, stderr=subprocess.PIPE, text=True
+        ) as process:
+            os.close(output)
+            assert process.stderr is not None
+            try:
+                started = next(line for line in process.stderr if "broker_started" in line)
+                address = started.rpartition("listen=")[2].strip()
+                with Admin(bootstrap_servers=address) as admin:
+                    admin.create_topics([NewTopic("t", 1)]).results()
+                process.terminate()
+                assert process.wait(60) == 0
+            finally:
+                process.kill()
+        assert (data / ".kafka_cleanshutdown").exists()
+
+
 def test_a_broker_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
     """SIGHUP is ignored where it was ignored before the start, as by Java."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
