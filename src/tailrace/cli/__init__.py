@@ -4,12 +4,14 @@ Errors that Tailrace raises on purpose are one line on stderr and exit code 1, n
 command that is used wrongly, or lacks a package, has exit code 2.
 """
 
+import errno
 import importlib
 import signal
 import sys
 import time
 from contextlib import suppress
 from types import FrameType
+from typing import Final, NoReturn
 
 import click
 
@@ -42,6 +44,9 @@ SUBCOMMANDS = {
     "user": "Create, list, alter and remove users that log in by SCRAM.",
 }
 """Help lines by command. Each command is a function in the module of this package of its name."""
+
+_WRITES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of writes: a device, a share of it, or a file is full."""
 
 
 class _Nouns(click.Group):
@@ -129,10 +134,26 @@ def main() -> None:
     # After the errors above, some of which are OSErrors too: a path of the command line that the
     # system refuses, where no code knows more about it.
     except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        if error.errno in _WRITES:
+            _end_unwritten(reason)
         if error.filename is None:
             raise
-        reason = (error.strerror or str(error)).lower()
         click.echo(
             f"tailrace: {error.filename}: {reason}; check the path and who may use it", err=True
         )
         sys.exit(1)
+
+
+def _end_unwritten(reason: str) -> NoReturn:
+    """End after a write that a device has refused, most likely of the output."""
+    from tailrace.cli.arguments import drop_output
+
+    click.echo(
+        f"tailrace: {reason}: the output is not whole; make room where it goes, and repeat the "
+        "command",
+        err=True,
+    )
+    # What stdout has buffered has no place to go.
+    drop_output()
+    sys.exit(1)

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -101,3 +102,17 @@ def test_an_expected_failure_is_a_sentence(
     assert "Traceback" not in said
     # A wrong usage has the usage before its sentence.
     assert len(said.splitlines()) == (1 if code == 1 or "verify" in arguments else 4)
+
+
+@pytest.mark.parametrize("is_buffered", [True, False])
+def test_an_output_that_has_no_room_is_a_sentence(*, is_buffered: bool) -> None:
+    """A file of records on a full device is not whole, and no traceback says so."""
+    options = [] if is_buffered else ["-u"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, *options, "-m", "tailrace", "--help"],
+            check=False, stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "tailrace: no space left on device: the output is not whole" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
