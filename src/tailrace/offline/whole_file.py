@@ -6,6 +6,7 @@ Invariant: at its path there is the older file or the new one, at any moment and
 import contextlib
 import io
 import os
+import stat
 from collections.abc import Iterator
 
 from tailrace.errors import DirectoryError, StorageError
@@ -44,8 +45,9 @@ def whole_file(files: Files, path: str) -> Iterator[Output]:
 
     Raises:
         DirectoryError: as the block.
-        StorageError: the device refused.
+        StorageError: the device refused, or there is a device or a pipe at the path.
     """
+    _check_replaceable(path)
     # Beside the target, so that the rename stays within one file system.
     temporary = path + TEMPORARY_SUFFIX
     try:
@@ -70,3 +72,22 @@ def whole_file(files: Files, path: str) -> Iterator[Output]:
     except OSError as error:
         reason = os.strerror(error.errno).lower() if error.errno else str(error)
         raise StorageError(f"cannot write {path}: {reason}") from error
+
+
+def _check_replaceable(path: str) -> None:
+    """Refuse a path in whose place a file would be missed: the rename takes /dev/null away.
+
+    Raises:
+        StorageError: there is a device, a pipe or a socket, or a link to this process's output.
+    """
+    try:
+        mode = os.stat(path).st_mode
+        # /dev/stdout may lead to a file, and the link itself would be replaced.
+        is_output = os.path.islink(path) and os.readlink(path).startswith("/proc/")
+    except OSError:
+        return  # There is nothing yet, or the open says what is wrong.
+    if is_output or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise StorageError(
+            f"cannot write {path}: it is no file but a device, a pipe or a link to one, in whose "
+            "place a file would come; give the path of a file"
+        )

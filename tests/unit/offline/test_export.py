@@ -1,6 +1,8 @@
 """Files of records: what is in them, and that they are whole or not there."""
 
 import json
+import os
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +23,7 @@ from tailrace.offline.export import ExportFormat, export_records
 from tailrace.offline.show import ShownRecord, to_json
 from tailrace.reading.located import Skipped
 from tailrace.records.builder import BatchBuilder, records_of
+from tailrace.runtime.files import DiskFiles
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -185,6 +188,21 @@ def test_a_directory_that_is_not_there_is_said_in_one_sentence(form: ExportForma
     stop_cleanly(filled(files, 3))
     with pytest.raises(StorageError, match="cannot write nowhere/records: no such file"):
         export_records(files, {PARTITION: FOLDER}, Choice(), to="nowhere/records", form=form)
+
+
+def test_a_device_or_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    """For root the export took the name of /dev/null, which all programs need."""
+    pipe, output = tmp_path / "pipe", tmp_path / "stdout"
+    os.mkfifo(pipe)
+    with (tmp_path / "own").open("wb") as own:
+        output.symlink_to(f"/proc/self/fd/{own.fileno()}")
+        before = sorted(tmp_path.iterdir())
+        for each in (pipe, output):
+            with pytest.raises(StorageError, match=f"cannot write {each}: it is no file"):
+                export_records(DiskFiles(), {}, Choice(), to=str(each), form=ExportFormat.JSON)
+    assert pipe.is_fifo()
+    assert output.is_symlink()
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("timestamp_type", list(TimestampType))
