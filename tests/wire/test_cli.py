@@ -130,6 +130,16 @@ def test_lines_are_sent_and_printed_again(at: tuple[str, str], topic: str) -> No
     ]
 
 
+def test_what_is_typed_is_taken_byte_for_byte(at: tuple[str, str], topic: str) -> None:
+    """Spaces of a header, and bytes that are no UTF-8, which Python's arguments have as halves."""
+    odd = os.fsdecode(b"\xff")
+    options = ("-H", f"h= {odd} ", "-K", odd, "-D", rf"\n{odd}")
+    given = b"a\xffb\n\xffc\xffd"
+    assert run("produce", topic, *options, "-p", 0, *at, given=given).exit_code == 0
+    found = run("consume", topic, "-e", "-f", f"%k={odd}%s[%h]", *at)
+    assert found.stdout_bytes == b"a=\xffb[h= \xff ]c=\xffd[h= \xff ]"
+
+
 def test_objects_go_from_one_topic_to_another(at: tuple[str, str], topic: str) -> None:
     """Bytes, nulls, headers, timestamps and partitions arrive as they were, whatever they are."""
     sent: list[dict[str, Any]] = [

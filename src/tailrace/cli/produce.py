@@ -19,11 +19,11 @@ from tailrace.cli.record_text import (
     json_record,
     plain_record,
     read_lines,
+    typed,
     unescape,
 )
 from tailrace.client.topics import find_or_create_topic, find_partitions
-from tailrace.config import parse_assignments
-from tailrace.errors import ConfigError, FatalError, TailraceError
+from tailrace.errors import FatalError, TailraceError
 
 if TYPE_CHECKING:
     from tailrace.client.producer import Receipt
@@ -238,12 +238,18 @@ def _settings(
 
 
 def _headers(given: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
-    try:
-        # One at a time: a record may have a header twice, and a dict may not.
-        pairs = [*map(parse_assignments, ([each] for each in given))]
-    except ConfigError as error:
-        raise click.UsageError("; ".join(f"--header: {fault}" for fault in error.faults)) from error
-    return tuple((name, value.encode()) for pair in pairs for name, value in pair.items())
+    """Headers by their words NAME=VALUE, whose value is what was typed, byte for byte."""
+    pairs = []
+    faults = []
+    for each in given:
+        name, equals, value = each.partition("=")
+        if equals:
+            pairs.append((name, typed(value)))
+        else:
+            faults.append(f"--header: {each!r} is not NAME=VALUE")
+    if faults:
+        raise click.UsageError("; ".join(faults))
+    return tuple(pairs)
 
 
 def _records(

@@ -74,14 +74,14 @@ def parse_format(text: str, *, for_terminal: bool, decoder: "ShownDecoder | None
 
 
 def unescape(text: str) -> bytes:
-    r"""The bytes of a text with \n, \r, \t, \0, \\ and \xHH.
+    r"""The bytes of a text with \n, \r, \t, \0, \\ and \xHH; others are those that were typed.
 
     Raises:
         FormatError: another letter follows a backslash.
     """
     done, position = bytearray(), 0
     for found in _ESCAPE.finditer(text):
-        done += text[position : found.start()].encode()
+        done += typed(text[position : found.start()])
         letter = found[1]
         if letter[:1] == "x" and len(letter) == 3:
             done.append(int(letter[1:], 16))
@@ -90,7 +90,12 @@ def unescape(text: str) -> bytes:
         else:
             raise FormatError(rf"{found[0]!r} is not an escape; use \n, \r, \t, \0, \\ or \xHH")
         position = found.end()
-    return bytes(done + text[position:].encode())
+    return bytes(done + typed(text[position:]))
+
+
+def typed(text: str) -> bytes:
+    """The bytes of an argument, also where they are no UTF-8 (`os.fsdecode`)."""
+    return text.encode(errors="surrogateescape")
 
 
 def _field(
