@@ -74,13 +74,12 @@ def as_json(value: object) -> object:
         case None | bool() | int():
             return value
         case str():
-            # JSON can say half of a surrogate pair, which UTF-8 has no bytes for.
-            return value if value.isascii() else value.encode(errors="replace").decode()
+            return _text(value)
         case float():
             # JSON has neither NaN nor Infinity.
             return value if math.isfinite(value) else str(value)
         case Mapping():
-            return {str(name): as_json(each) for name, each in value.items()}
+            return {_text(str(name)): as_json(each) for name, each in value.items()}
         case list() | tuple():
             return [as_json(each) for each in value]
         case bytes():
@@ -91,6 +90,11 @@ def as_json(value: object) -> object:
             return str(value)
         case _:
             return _message(value)
+
+
+def _text(text: str) -> str:
+    # JSON can say half of a surrogate pair, which UTF-8 has no bytes for.
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _bytes(data: bytes) -> object:

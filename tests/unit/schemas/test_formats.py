@@ -75,6 +75,7 @@ def test_json_has_a_form_for_all_values() -> None:
         "u": UUID(int=1),
         "b": (b"text", b"\xff"),
         "s": "\ud800",
+        "\udfff": 1,
     }
     assert as_json(value) == {
         "n": [1, True, None, 1.5, "inf"],
@@ -84,6 +85,7 @@ def test_json_has_a_form_for_all_values() -> None:
         "u": "00000000-0000-0000-0000-000000000001",
         "b": ["text", {"hex": "ff"}],
         "s": "?",
+        "?": 1,
     }
 
 
