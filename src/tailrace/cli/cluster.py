@@ -126,7 +126,7 @@ def describe(
             for title, fields in entries.items():
                 emit(FORMAT, part, {"name": title, "value": fields})
         return
-    click.echo(f"{folder} at {_when(state)}")
+    click.echo(printable(f"{folder} at {_when(state)}"))
     # Names and values come from a file that anyone may have written, and a terminal obeys control
     # characters in them.
     lines = _partitions(tree["topics"][name]) if name is not None else _parts(tree)

@@ -336,8 +336,13 @@ def say(message: str) -> None:
 
 
 def emit(form: str, kind: str, fields: Mapping[str, object]) -> None:
-    """Print one JSON object, which says its format and type."""
-    click.echo(json.dumps({"format": form, "type": kind, **fields}, ensure_ascii=False))
+    """Print one JSON object, which says its format and type.
+
+    Bytes of a path that are no UTF-8 are halves of surrogate pairs, as `os.fsencode` takes them.
+    """
+    text = json.dumps({"format": form, "type": kind, **fields}, ensure_ascii=False)
+    # Such a half, \udcff, is an escape of JSON too; the byte itself would be none of its texts.
+    click.echo(text.encode(errors="backslashreplace").decode())
 
 
 def parse_partitions(text: str, *, flag: str) -> tuple[str, tuple[int, ...] | None]:

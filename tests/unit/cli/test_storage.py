@@ -1,5 +1,6 @@
 """`tailrace storage` on directories of this machine."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -83,3 +84,13 @@ def test_a_format_that_is_typed_wrongly(tmp_path: Path) -> None:
         assert run("storage", "format", "--data", tmp_path / "a", *flags).exit_code == 2
     assert run("storage", "format", "--data", ",").exit_code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_is_no_text_is_json_all_the_same(tmp_path: Path) -> None:
+    """Its bytes are escapes that lead back to the path; people see escapes too."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    shutil.copytree(DIRECTORY, path)
+    directory, metadata = objects("storage", "info", "--data", path)
+    assert directory["directory"] == metadata["directory"] == path
+    for command in ("storage info", "cluster describe"):
+        assert rf"{tmp_path}/\udcff" in lines(*command.split(), "--data", path)[0]
