@@ -240,6 +240,9 @@ def _refusal(address: Address) -> str:
             trying.listen(1)
     except OSError as error:
         return (error.strerror or str(error)).lower()
+    # A name with an empty or a long label, as a..b, is refused before anybody is asked for it.
+    except UnicodeError:
+        return "name or service not known"
     return ""
 
 

@@ -225,3 +225,10 @@ def test_a_machine_that_shows_nothing_is_read(tmp_path: Path) -> None:
     assert (machine.memory_bytes, machine.swap_bytes, machine.cores_max) == (None, None, None)
     [directory] = machine.directories
     assert (directory.exists, directory.is_usable, directory.mount) == (False, True, None)
+
+
+def test_an_address_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    """A host with an empty or a long label cannot be encoded for a question."""
+    addresses = [("a..b", 9092), ("x" * 64, 9092)]
+    machine = read_machine(directories=[], addresses=addresses, secrets=[], root=str(tmp_path))
+    assert machine.refused_ports == dict.fromkeys(addresses, "name or service not known")
