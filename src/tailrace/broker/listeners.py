@@ -51,8 +51,9 @@ class ListenerConfig:
         "listeners",
         default="127.0.0.1:9092",
         text="What to listen on: NAME://HOST:PORT, several with commas between; HOST:PORT is that "
-        "of the listener PLAINTEXT. Without a host all addresses of the machine, and port 0 takes "
-        "any free one. Listeners of a controller are left out.",
+        "of the listener PLAINTEXT. Without a host all IPv4 addresses of the machine ([::] is "
+        "those of both versions, as no host is in Kafka); port 0 takes any free one. Listeners of "
+        "a controller are left out.",
     )
     advertised_listeners: str = setting(
         "advertised.listeners",
@@ -332,7 +333,7 @@ def _controller_listener(
 
 
 def parse_address(text: str) -> Address:
-    """Host and port of `HOST:PORT`, `[V6]:PORT` or `:PORT` (all addresses).
+    """Host and port of `HOST:PORT`, `[V6]:PORT` or `:PORT` (all IPv4 addresses).
 
     Raises:
         ValueError: none of these; the message says what is expected.
