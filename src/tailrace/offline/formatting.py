@@ -37,8 +37,8 @@ from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import Files
 from tailrace.runtime.ids import random_uuid
 from tailrace.storage import names
-from tailrace.storage.checkpoints import parse_topic_id
 from tailrace.storage.directories import (
+    CLUSTER_ID,
     MetaProperties,
     clean_stop_epoch,
     id_text,
@@ -179,14 +179,12 @@ def _node(
 ) -> tuple[str, int]:
     """The cluster id and the node id of all directories."""
     cluster_id, node_id = wanted.cluster_id, wanted.node_id
-    if cluster_id is not None:
-        try:
-            parse_topic_id(cluster_id)
-        except ValueError as error:
-            raise DirectoryError(
-                f"{cluster_id!r} is no cluster id; it has to be 22 letters of base64, as those "
-                "that kafka-storage random-uuid prints"
-            ) from error
+    # As in Kafka an id need not be one of those that its tool makes, such as 22 letters of base64.
+    if cluster_id is not None and CLUSTER_ID.fullmatch(cluster_id) is None:
+        raise DirectoryError(
+            f"{cluster_id!r} is no cluster id; it has to be a word of up to 255 ASCII characters "
+            "without spaces and backslashes"
+        )
     for path, identity in known.items():
         if identity is None:
             continue

@@ -21,8 +21,10 @@ import json
 import logging
 import os
 import random
+import re
 import uuid
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from tailrace.config.sources import read_properties
 from tailrace.errors import CorruptionError, DirectoryError
@@ -54,6 +56,11 @@ _CONSEQUENCES = {
 
 class UnusableDirectoryError(DirectoryError):
     """The device or the file system refuses a log directory."""
+
+
+CLUSTER_ID: Final = re.compile(r"[!-\[\]-~]{1,255}")
+"""Text that `meta.properties` has as it is: without spaces and backslashes. Those that
+Kafka's tools make are 22 characters of base64; its storage tool takes any text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

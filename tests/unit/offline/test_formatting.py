@@ -130,6 +130,16 @@ def test_a_directory_of_another_node_or_cluster_is_refused(
     assert not files.exists("b")
 
 
+@pytest.mark.parametrize("cluster_id", ["my-cluster", "MkU3OEVBNTcwNTJENDM2Qk", "#=:!"])
+def test_a_cluster_may_have_any_word_for_its_id(cluster_id: str) -> None:
+    """Kafka's storage tool takes it too, and so do its files."""
+    files = MemoryFiles()
+    format_on(files, "a", cluster_id=cluster_id)
+    found = read_identity(files, "a")
+    assert found is not None
+    assert found.cluster_id == cluster_id
+
+
 def test_directories_that_cannot_be_formatted() -> None:
     """One sentence says why, and nothing is written."""
     files = kraft_directory()
@@ -141,8 +151,9 @@ def test_directories_that_cannot_be_formatted() -> None:
         format_on(files, ROOT)
     with pytest.raises(DirectoryError, match="given twice"):
         format_on(files, "a", "a")
-    with pytest.raises(DirectoryError, match="'short' is no cluster id"):
-        format_on(files, "a", cluster_id="short")
+    for wrong in ("", "my cluster", "a\\\\b", "caf\u00e9"):
+        with pytest.raises(DirectoryError, match="is no cluster id; it has to be a word"):
+            format_on(files, "a", cluster_id=wrong)
     assert not files.exists("a")
 
 

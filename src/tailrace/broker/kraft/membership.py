@@ -14,7 +14,6 @@ by the network all the same; its images come without one (`MetadataSource`).
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -71,7 +70,7 @@ from tailrace.runtime.ids import random_uuid
 from tailrace.runtime.system import Runtime
 from tailrace.security.quotas import ClientQuotas
 from tailrace.server.dispatch import Dispatch
-from tailrace.storage.directories import unusable
+from tailrace.storage.directories import CLUSTER_ID, unusable
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import LogManager
 
@@ -577,9 +576,6 @@ class Membership:
         self._metadata.abandon()
 
 
-_CLUSTER_ID: Final = re.compile(r"[!-\[\]-~]{1,255}")
-"""Text that `meta.properties` has as it is: without spaces and backslashes. Those that
-Kafka's tools make are 22 characters of base64."""
 _STARTING_PAUSE_S: Final = 0.5
 """Pause before controllers that have just started are asked for the cluster's id again."""
 
@@ -650,7 +646,7 @@ async def ask_cluster_id(config: BrokerConfig, runtime: Runtime, security: NodeS
             "controllers: give this broker another one"
         )
     # The next start would find another id in the file, or another line.
-    if _CLUSTER_ID.fullmatch(answer.cluster_id) is None:
+    if CLUSTER_ID.fullmatch(answer.cluster_id) is None:
         raise RegistrationError(
             f"the controllers name {answer.cluster_id[:100]!r} as the id of their cluster, which "
             "meta.properties cannot have; nothing was changed"
