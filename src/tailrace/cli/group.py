@@ -21,6 +21,7 @@ from tailrace.cli.on_cluster import (
     list_from_all,
     on_cluster,
     parse_partitions,
+    ranges_known,
     say,
 )
 from tailrace.client.admin import groups
@@ -44,11 +45,10 @@ from tailrace.client.admin.offsets import (
     LogRange,
     OffsetAt,
     Place,
-    log_ranges,
 )
 from tailrace.client.errors import RemoteFatalError
 from tailrace.client.reader import ClusterReader
-from tailrace.client.topics import find_partitions, led_partitions
+from tailrace.client.topics import find_partitions
 from tailrace.errors import FatalError, counted
 from tailrace.model import TopicPartition
 from tailrace.offline.show import printable
@@ -121,7 +121,8 @@ def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -
     """Show members, their partitions, committed offsets and lag.
 
     The lag is the log end offset minus the committed offset: negative if the committed offset is
-    after the end of the log, and - if nothing is committed or the partition has no leader.
+    after the end of the log, and - if nothing is committed or the partition has no leader, or its
+    leader does not answer; the reason is on stderr then.
     """
     with connection.open() as cluster:
         for name in dict.fromkeys(names):
@@ -131,7 +132,7 @@ def describe(names: tuple[str, ...], *, as_json: bool, connection: Connection) -
             owners = {each: member for member in found.members for each in member.partitions}
             # A member may own partitions without a commit, and commits outlive their owners.
             partitions = sorted(committed.keys() | owners.keys())
-            logs = cluster.do(log_ranges, led_partitions(cluster, partitions)).results()
+            logs = ranges_known(cluster, partitions)
             if as_json:
                 emit(GROUP_FORMAT, "group", _group_fields(found))
                 for member in found.members:

@@ -6,7 +6,7 @@ retried for some seconds, as in all clients.
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -24,11 +24,13 @@ from tailrace.values import dataclass, replace
 
 if TYPE_CHECKING:
     from tailrace.client.admin.cluster import MetadataQuorum
+    from tailrace.client.admin.offsets import LogRange
     from tailrace.client.calls import Call
     from tailrace.client.config import ClientConfig
     from tailrace.client.drive.steps import Steps
     from tailrace.client.nodes import Node
     from tailrace.client.reader import ClusterReader
+    from tailrace.model import TopicPartition
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -276,6 +278,32 @@ def end_without(silent: Mapping[int, str], what: str) -> None:
     if silent:
         say(f"{what} of {', '.join(f'broker {each}' for each in silent)} are missing in this list")
         sys.exit(_EXIT_REFUSED)
+
+
+def ranges_known(
+    cluster: "ClusterReader", partitions: "Collection[TopicPartition]"
+) -> "dict[TopicPartition, LogRange]":
+    """Begin and end of the logs of partitions, without those that have no leader.
+
+    A leader that was killed remains the leader until its session is over, and a new one does not
+    know at once what is committed: that is when an operator needs all else most. So the reason is
+    said, and the ends of those logs are missing.
+
+    Raises:
+        FatalError: a broker refuses.
+    """
+    from tailrace.client.admin.offsets import log_ranges
+    from tailrace.client.admin.outcomes import Outcomes
+    from tailrace.client.topics import led_partitions
+
+    # Offsets come from leaders; asking for a partition without one fails the command.
+    asked = cluster.do(log_ranges, led_partitions(cluster, partitions))
+    away = {
+        each: error for each, error in asked.errors.items() if isinstance(error, RetriableError)
+    }
+    for reason in dict.fromkeys(map(str, away.values())):
+        say(f"offsets that show as - are unknown: {reason}")
+    return Outcomes({each: asked[each] for each in asked if each not in away}).results()
 
 
 def say_silent(silent: Mapping[int, str]) -> None:

@@ -18,6 +18,7 @@ from tailrace.cli.on_cluster import (
     emit,
     on_cluster,
     parse_partitions,
+    ranges_known,
     say,
 )
 from tailrace.client.admin.configs import (
@@ -26,7 +27,7 @@ from tailrace.client.admin.configs import (
     describe_configs,
     incremental_alter_configs,
 )
-from tailrace.client.admin.offsets import LogRange, log_ranges
+from tailrace.client.admin.offsets import LogRange
 from tailrace.client.admin.outcomes import Outcomes
 from tailrace.client.admin.replicas import (
     ElectionType,
@@ -43,9 +44,9 @@ from tailrace.client.admin.topics import (
     list_topics,
 )
 from tailrace.client.reader import ClusterReader, PartitionDescription, TopicDescription
-from tailrace.client.topics import find_partitions, find_topic, led_partitions
+from tailrace.client.topics import find_partitions, find_topic
 from tailrace.config.settings import INT32_MAX
-from tailrace.errors import RetriableError, counted
+from tailrace.errors import counted
 from tailrace.model import TopicPartition
 from tailrace.protocol.config_resources import ResourceType
 from tailrace.protocol.errors import ErrorCode
@@ -200,16 +201,7 @@ def describe(
         parts = [
             TopicPartition(each.name, part.partition) for each in found for part in each.partitions
         ]
-        # Offsets come from leaders; asking for a partition without one fails the command.
-        asked = cluster.do(log_ranges, led_partitions(cluster, parts))
-    # A leader that was killed remains the leader until its session is over, and a new one does not
-    # know at once what is committed: that is when an operator needs the rest of this most.
-    away = {
-        each: error for each, error in asked.errors.items() if isinstance(error, RetriableError)
-    }
-    logs = Outcomes({each: asked[each] for each in asked if each not in away}).results()
-    for reason in dict.fromkeys(map(str, away.values())):
-        click.echo(f"tailrace: offsets that show as - are unknown: {reason}", err=True)
+        logs = ranges_known(cluster, parts)
     for each in found:
         entries = configs[_resource(each.name)].values()
         # Only what differs from the defaults: all configs would hide it in some forty lines.

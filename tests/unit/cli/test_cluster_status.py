@@ -49,6 +49,7 @@ from tailrace.protocol.messages.list_transactions import (
     TransactionState,
 )
 from tailrace.protocol.messages.unregister_broker import UnregisterBrokerResponse
+from tailrace.testing import TestBroker
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
 from tailrace.testing.script import FaultKind
@@ -460,6 +461,22 @@ def test_a_leader_that_does_not_answer_hides_no_partition(replicated: ScriptedCl
     shown = objects("topic", "describe", *at)
     found = {each["partition"]: each for each in shown if each["type"] == "partition"}
     assert (found[1]["isr"], found[1]["latest"], found[0]["latest"]) == ([1, 2], None, 0)
+
+
+def test_a_leader_that_does_not_answer_hides_no_commit() -> None:
+    """The lag is not known, and the reason is said."""
+    pauses = ("--option", "retry.backoff.ms=1", "--option", "retry.backoff.max.ms=1")
+    with TestBroker() as broker:
+        broker.create_topic("t")
+        at = ("--bootstrap", broker.bootstrap_servers, *pauses)
+        lines("group", "reset", "g", "--topic", "t", "--to", "earliest", "--execute", *at)
+        broker.fail("ListOffsets", error="OFFSET_NOT_AVAILABLE")
+        result = run("group", "describe", "g", *at)
+        found = [each for each in objects("group", "describe", "g", *at) if "lag" in each]
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1].split()[:4] == ["t-0", "0", "-", "-"]
+    assert "offsets that show as - are unknown: " in result.stderr
+    assert [(each["committed_offset"], each["lag"]) for each in found] == [(0, None)]
 
 
 def test_two_choices_are_a_mistake() -> None:
