@@ -78,6 +78,11 @@ def socket(*, file: Path, listener: str) -> None:
         raise click.UsageError(
             f"{one.host} is a name, and systemd listens on addresses only; give listeners one"
         ) from None
+    if not one.port:
+        raise click.UsageError(
+            f"{one.name} has port 0, and systemd listens on a port that is given; give listeners "
+            "one"
+        )
     host = f"[{address}]" if address.version == 6 else str(address)
     click.echo(
         f"# /etc/systemd/system/{socket_unit(one.name)}\n"
@@ -203,7 +208,9 @@ def _command() -> list[str]:
 def _quoted(word: str) -> str:
     """A word of a line of a unit, in which % means nothing special."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return escaped if escaped.isprintable() and " " not in escaped else f'"{escaped}"'
+    # In double quotes an apostrophe is one; elsewhere it would begin a quoted part.
+    is_plain = escaped.isprintable() and not {" ", "'"} & set(escaped)
+    return escaped if is_plain else f'"{escaped}"'
 
 
 def _are_in(paths: Iterable[str], places: tuple[str, ...]) -> bool:

@@ -58,6 +58,16 @@ def test_a_node_gets_its_units(config: Path, tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_an_apostrophe_in_a_path_is_one_for_systemd(tmp_path: Path) -> None:
+    """It would begin a quoted part there, whose end is missing."""
+    file = tmp_path / "it's.properties"
+    file.write_text(f"log.dirs={tmp_path}/it's\n")
+    unit = lines("service", "unit", "--config", file)
+    assert f'ReadWritePaths="{tmp_path}/it\'s"' in unit
+    [start] = [line for line in unit if line.startswith("ExecStart=/")]
+    assert start.endswith(f' --config "{file}"')
+
+
 def test_a_controller_gets_its_unit_too(tmp_path: Path) -> None:
     """It has one directory; a path that depends on where the command is typed is refused."""
     file = tmp_path / "controller.properties"
@@ -73,13 +83,17 @@ def test_a_controller_gets_its_unit_too(tmp_path: Path) -> None:
     assert "log directory data: a service needs" in said("service", "unit", "--config", file)
 
 
-def test_a_socket_needs_a_listener_on_an_address(config: Path) -> None:
+def test_a_socket_needs_a_listener_on_an_address_and_a_port(config: Path) -> None:
     """Another one is refused, with those that there are."""
     assert said("service", "socket", "--config", config, "main").endswith(
         "there is no listener main; there are INSIDE, OUTSIDE"
     )
     assert "systemd listens on addresses only" in said(
         "service", "socket", "--config", config, "outside"
+    )
+    config.write_text(f"log.dirs={config.parent}\nlisteners=127.0.0.1:0\n")
+    assert "PLAINTEXT has port 0, and systemd listens on a port that is given" in said(
+        "service", "socket", "--config", config, "PLAINTEXT"
     )
 
 
