@@ -61,6 +61,8 @@ class Moving:
         self.registered = {1: False, 2: False}
         """The brokers, and whether they are fenced."""
         self.room = 10 * SIZE
+        self.disks = 1
+        """Log directories of each broker, all with the same room."""
         self.settings: list[tuple[str, str]] = []
         """Settings that were changed."""
         self.on_poll: Callable[[], None] = lambda: None
@@ -106,7 +108,13 @@ class Moving:
         result = log_dirs.DescribeLogDirsResult(
             log_dir="/d", topics=(topic,), total_bytes=10**9, usable_bytes=self.room
         )
-        return log_dirs.DescribeLogDirsResponse(results=(result,))
+        others = (
+            log_dirs.DescribeLogDirsResult(
+                log_dir=f"/d{number}", topics=(), total_bytes=10**9, usable_bytes=self.room
+            )
+            for number in range(1, self.disks)
+        )
+        return log_dirs.DescribeLogDirsResponse(results=(result, *others))
 
     def _copied(self, number: int) -> int:
         left = self.moving.get(number)
@@ -293,6 +301,16 @@ def test_faults_end_the_command_before_anything_moves(at: Moving) -> None:
     assert set(at.replicas.values()) == {1}
     (plan, *_) = objects("cluster", "migrate", *at.at, "--yes")
     assert len(plan["faults"]) == 1
+
+
+def test_new_disks_that_are_alike_are_no_fault(at: Moving) -> None:
+    """They have one size and as much left as each other; that they may be one is a note."""
+    at.room, at.disks = 2 * SIZE, 2
+    (plan, *_) = objects("cluster", "migrate", *at.at, "--dry-run")
+    assert plan["faults"] == []
+    (note,) = plan["notes"]
+    assert note.startswith("broker 2 would get 9.0 MB and has room for 12.0 MB if each of its log")
+    assert note.endswith("else for 6.0 MB: they have the same sizes")
 
 
 def test_nothing_moves_without_a_confirmation(at: Moving) -> None:

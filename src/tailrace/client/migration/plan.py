@@ -226,19 +226,36 @@ def _broker_faults(survey: Survey, order: Order) -> Iterator[str]:
             )
 
 
-def _room_faults(survey: Survey, moves: Iterable[Move]) -> Iterator[str]:
+def _needed(survey: Survey, moves: Iterable[Move]) -> list[tuple[int, int]]:
+    """Bytes that each new broker would get, by its id."""
     needed: Counter[int] = Counter()
     for move in moves:
         for each in move.added:
             # What a move under way has copied is not needed again.
             there = survey.sizes.get(each, {}).get(move.partition, 0)
             needed[each] += max(move.size - there, 0)
-    for each, size in sorted(needed.items()):
-        room = survey.room.get(each)
+    return sorted(needed.items())
+
+
+def _room_faults(survey: Survey, moves: Iterable[Move]) -> Iterator[str]:
+    for each, size in _needed(survey, moves):
+        room = survey.room_apart.get(each)
         if room is not None and size > room:
             yield (
                 f"broker {each} has room for {sized(room)} and would get {sized(size)}: give it "
                 "larger or more disks"
+            )
+
+
+def _room_notes(survey: Survey, moves: Iterable[Move]) -> Iterator[str]:
+    """Brokers that have room only if their directories have volumes of their own."""
+    for each, size in _needed(survey, moves):
+        room, apart = survey.room.get(each), survey.room_apart.get(each)
+        if room is not None and apart is not None and room < size <= apart:
+            yield (
+                f"broker {each} would get {sized(size)} and has room for {sized(apart)} if each of "
+                f"its log directories has a disk of its own, else for {sized(room)}: they have the "
+                "same sizes"
             )
 
 
@@ -281,6 +298,7 @@ def _notes(survey: Survey, order: Order, moves: Collection[Move]) -> Iterator[st
     unknown = [each for each in order.target if each in survey.room and survey.room[each] is None]
     if unknown and moves:
         yield f"{_brokers(unknown)} cannot tell how much room there is"
+    yield from _room_notes(survey, moves)
 
 
 def named(partitions: Collection[TopicPartition]) -> str:

@@ -55,7 +55,9 @@ class Survey:
     sizes: Mapping[int, Mapping[TopicPartition, int]]
     """Bytes of replicas, by the brokers that answer."""
     room: Mapping[int, int | None]
-    """Free bytes of the new brokers that answer; None if one cannot tell."""
+    """Free bytes of the new brokers that answer, at least; None if one cannot tell."""
+    room_apart: Mapping[int, int | None]
+    """The same if each log directory has a volume of its own, as many disks of one size have."""
     silent: Mapping[int, TailraceError]
     """Why the other new brokers do not answer."""
     apis: Mapping[int, frozenset[int]]
@@ -107,6 +109,7 @@ def survey_cluster(call: Call, *, source: Sequence[int], target: Sequence[int]) 
         moving, partitions, internal = yield from _placed(call)
     alive = [each.id for each in brokers.values() if not each.is_fenced]
     directories = yield from do(call, describe_log_dirs, alive)
+    of_target = {each: found for each, found in directories.succeeded.items() if each in target}
     apis = yield from do(call, _apis_of, [each for each in alive if each in {*source, *target}])
     return Survey(
         brokers=brokers,
@@ -115,10 +118,9 @@ def survey_cluster(call: Call, *, source: Sequence[int], target: Sequence[int]) 
         internal=internal,
         moving=moving,
         sizes={number: replica_sizes(found) for number, found in directories.succeeded.items()},
-        room={
-            number: _room(found)
-            for number, found in directories.succeeded.items()
-            if number in target
+        room={each: _room(_usable(found)) for each, found in of_target.items()},
+        room_apart={
+            each: _room(_usable(found), are_apart=True) for each, found in of_target.items()
         },
         silent=directories.errors,
         apis=apis,
@@ -184,12 +186,18 @@ def _voters(call: Call) -> Steps[frozenset[int]]:
     return frozenset(each.replica_id for each in quorum.voters)
 
 
-def _room(directories: Mapping[str, LogDirectory]) -> int | None:
+def _usable(directories: Mapping[str, LogDirectory]) -> list[LogDirectory]:
+    """The directories that take new logs."""
+    return [each for each in directories.values() if each.error is None and not each.is_cordoned]
+
+
+def _room(usable: Sequence[LogDirectory], *, are_apart: bool = False) -> int | None:
     """Free bytes of a broker for new logs; 0 if it takes none, None if it cannot tell."""
-    usable = [each for each in directories.values() if each.error is None and not each.is_cordoned]
     if any(each.usable_bytes < 0 for each in usable):
         return None
-    # Directories of the same size with as much left are most likely on one volume.
+    if are_apart:
+        return sum(each.usable_bytes for each in usable)
+    # Directories of the same size with as much left may be on one volume.
     return sum(free for _, free in {(each.total_bytes, each.usable_bytes) for each in usable})
 
 

@@ -52,7 +52,8 @@ def survey(
         "silent": {},
         "apis": {},
     }
-    return Survey(**default | fields)
+    default |= fields
+    return Survey(**{"room_apart": default["room"], **default})
 
 
 def targets(plan: Plan) -> list[tuple[int, ...]]:
