@@ -1,6 +1,8 @@
 """The client of a registry, against one on a real socket: requests, cache, and bad answers."""
 
 import base64
+import json
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler
 
 import pytest
@@ -263,6 +265,19 @@ def test_an_answer_that_drips_stops_at_its_time(double: TestRegistry) -> None:
         pytest.raises(RegistryUnavailableError, match=r"longer than http.read.timeout.ms, 3000 ms"),
     ):
         registry.subjects()
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_the_double_refuses_other_requests_as_a_registry_does(
+    double: TestRegistry, method: str
+) -> None:
+    """A client that sets a level or deletes a subject gets an error of the registry's own."""
+    connection = HTTPConnection(double.url.removeprefix("http://"))
+    connection.request(method, "/config/t-value", body=b"{}")
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())["error_code"]) == (404, 404)
+    connection.close()
+    assert double.paths == [f"{method} /config/t-value"]
 
 
 def test_a_redirect_is_not_followed(registry: SchemaRegistry, double: TestRegistry) -> None:
