@@ -5,6 +5,7 @@ retried for some seconds, as in all clients.
 """
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -92,10 +93,23 @@ class Connection:
             )
         try:
             # One attempt, before the retries that every later request has.
-            cluster.any_broker()
+            with _without_log_lines():
+                cluster.any_broker()
             yield cluster
         finally:
             cluster.close()
+
+
+@contextmanager
+def _without_log_lines() -> Iterator[None]:
+    """Print no warning of the client, where the error that follows says the same."""
+    # Without any handler Python prints warnings to stderr.
+    silent = logging.NullHandler()
+    logging.getLogger().addHandler(silent)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(silent)
 
 
 def on_cluster(command: FunctionT) -> FunctionT:

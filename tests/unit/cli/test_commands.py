@@ -1,6 +1,7 @@
 """The `tailrace` command as a whole, and the package's names."""
 
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -116,3 +117,17 @@ def test_an_output_that_has_no_room_is_a_sentence(*, is_buffered: bool) -> None:
     assert done.returncode == 1
     assert "tailrace: no space left on device: the output is not whole" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_port_that_says_nothing_is_one_sentence() -> None:
+    """The client's warning has the same reason, and is not printed before it."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        limit = "socket.connection.setup.timeout.ms=2100"
+        words = ["topic", "list", "--bootstrap", place, "--option", limit]
+        done = subprocess.run(
+            [sys.executable, "-m", "tailrace", *words], check=False, capture_output=True, text=True
+        )
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"tailrace: bootstrap server ({place}): no connection within")
