@@ -174,3 +174,15 @@ def test_a_controller_with_an_older_copy_of_its_log_is_refused() -> None:
             assert {"t", "u"} <= {each.name for each in await admin.list_topics()}
 
     SimulatedCluster().run(story)
+
+
+def test_a_second_story_is_refused() -> None:
+    """Its machines are of the time of the first one, and would wait for a minute in vain."""
+
+    async def nothing(_: SimulatedCluster) -> None:
+        pass
+
+    cluster = SimulatedCluster(1)
+    cluster.run(nothing)
+    with pytest.raises(RuntimeError, match="a SimulatedCluster runs one story; make another one"):
+        cluster.run(nothing)

@@ -144,7 +144,14 @@ class SimulatedCluster:
         """Start everything, run the story in virtual time, and stop everything; its result.
 
         An error of the story gets a note with the seed and all that has happened.
+
+        Raises:
+            RuntimeError: it has run a story already, and its machines are of that time.
         """
+        if self.machines:
+            raise RuntimeError(
+                "a SimulatedCluster runs one story; make another one, with the same seed or not"
+            )
         with virtual_runtime(seed=self.seed) as outside:
             self.outside = outside
             try:
