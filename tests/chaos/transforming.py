@@ -120,7 +120,7 @@ class Transactions:
         """
         # At an abort librdkafka 2.16 throws away what waits for another attempt, and gives its
         # sequence number to the next record of the partition. If an attempt has been carried out,
-        # that record is taken for a repetition: acknowledged and lost, with Apache Kafka 4.3.1 too.
+        # that record is taken for a repetition by Apache Kafka 4.3.1: acknowledged and lost.
         if not is_commit and self._producer.flush(self._limit_s):
             self._life.give_up("_PURGE_QUEUE")
         action = EndTransaction(transaction=self.name, is_commit=is_commit)

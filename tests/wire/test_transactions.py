@@ -19,6 +19,7 @@ from tailrace import Broker, Producer
 from tailrace.client.producer.errors import BrokerRefusedError, ProducerFencedError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
+from tailrace.testing import TestBroker
 from tailrace.testing.proxy import Action, Direction, Proxy
 from tests.wire.clients import TIMEOUT_S, kafka
 from tests.wire.test_serve import serving
@@ -311,6 +312,31 @@ def test_librdkafka_dies_of_an_abort_whose_beginning_was_lost(tmp_path: Path) ->
         write_with_confluent(proxy.address, "begun", [True])
         expected = [b"before", b"0.0", b"0.1", b"0.2"]
         eventually(lambda: read_with_confluent(proxy.address, "begun"), expected)
+
+
+def test_librdkafka_is_told_that_it_repeats_what_it_has_aborted() -> None:
+    """It reuses a sequence number; without the refusal the record would be committed and lost."""
+    with TestBroker() as broker:
+        broker.create_topic("t")
+        producer = confluent(broker.bootstrap_servers, "reuses")
+        producer.begin_transaction()
+        producer.produce("t", b"first")
+        producer.flush(TIMEOUT_S)
+        with broker.drop("Produce", handled=True):
+            producer.produce("t", b"aborted")
+            while len(broker.log("t").values()) < 2:
+                producer.poll(0.01)
+            producer.abort_transaction(TIMEOUT_S)
+        producer.begin_transaction()
+        producer.produce("t", b"refused")
+        with pytest.raises(confluent_kafka.KafkaException) as refused:
+            producer.commit_transaction(TIMEOUT_S)
+        assert refused.value.args[0].txn_requires_abort()
+        producer.abort_transaction(TIMEOUT_S)
+        producer.begin_transaction()
+        producer.produce("t", b"last")
+        producer.commit_transaction(TIMEOUT_S)
+        assert broker.log("t").values() == [b"first", b"aborted", b"last"]
 
 
 def test_consume_transform_produce_is_exactly_once(address: str) -> None:

@@ -64,6 +64,7 @@ from tailrace.storage.appends import UnexpectedAppendOffsetError, UnreadableReco
 from tailrace.storage.directories import UnusableDirectoryError
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.producers import (
+    AbortedSequenceError,
     CoordinatorFencedError,
     InvalidProducerEpochError,
     InvalidTransactionStateError,
@@ -122,6 +123,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     NotCoordinatorError: ErrorCode.NOT_COORDINATOR,
     InvalidProducerEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
     ProducerSequenceError: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    AbortedSequenceError: ErrorCode.INVALID_TXN_STATE,
     InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
     CoordinatorFencedError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     UnknownPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

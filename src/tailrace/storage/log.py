@@ -48,7 +48,7 @@ from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.positions import Positions, ReadLimit
-from tailrace.storage.producers import KnownBatch, ProducerStates
+from tailrace.storage.producers import AbortedSequenceError, KnownBatch, ProducerStates
 from tailrace.storage.reads import ReadSlice
 from tailrace.storage.rolling import RollFacts, pick_jitter_ms, roll_reason, room_or_none
 from tailrace.storage.segment import Segment, SegmentAppend, create_segment
@@ -212,6 +212,7 @@ class Log:
                 batch, origin=origin, guard=guard, raises_epoch=raises_epoch
             )
             if known is not None:
+                self._check_not_aborted(batch, known)
                 return _appended_before(known, log_start_offset=self.start_offset)
         if self.must_roll(
             batch.size, last_offset=last_offset, max_timestamp=max_timestamp, now_ms=now_ms
@@ -322,6 +323,24 @@ class Log:
                     now_ms=now_ms,
                 )
         return self.end_offset
+
+    def _check_not_aborted(self, batch: Batch, known: KnownBatch) -> None:
+        """Refuse a batch that repeats one whose transaction was aborted.
+
+        Raises:
+            AbortedSequenceError: it is one.
+            CorruptionError: a transaction index is damaged.
+        """
+        # By the indexes, which outlive a restart, unlike what is known of the producer.
+        if not batch.is_transactional or known.last_offset < self.start_offset:
+            return
+        later = self.segments.from_offset(known.last_offset)
+        limit = Offset(known.last_offset + 1)
+        for each in reads.aborted_between(later, known.last_offset, limit):
+            if each.producer_id == batch.producer_id:
+                raise AbortedSequenceError(
+                    batch.producer_id, sequence=batch.base_sequence, offset=known.base_offset
+                )
 
     def read(
         self,

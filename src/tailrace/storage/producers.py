@@ -135,6 +135,19 @@ class InvalidTransactionStateError(FatalError, ValueError):
         )
 
 
+class AbortedSequenceError(InvalidTransactionStateError):
+    """A batch with the sequence numbers of one whose transaction was aborted (decision 98)."""
+
+    def __init__(self, producer_id: ProducerId, *, sequence: int, offset: Offset) -> None:
+        self.producer_id = producer_id
+        self.transaction_start = None
+        FatalError.__init__(
+            self,
+            f"producer {producer_id} sent sequence {sequence} again, which is that of offset "
+            f"{offset} in a transaction that was aborted; abort this one too, and send it again",
+        )
+
+
 class CoordinatorFencedError(FatalError, ValueError):
     """A marker from a transaction coordinator that has been replaced by a newer one."""
 

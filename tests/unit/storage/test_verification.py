@@ -7,13 +7,14 @@ from tailrace.records.control import build_end_marker
 from tailrace.storage.log import Log
 from tailrace.storage.producers import (
     EXPIRATION_MS,
+    AbortedSequenceError,
     InvalidProducerEpochError,
     InvalidTransactionStateError,
     ProducerSequenceError,
 )
 from tailrace.storage.verification import VerificationGuard
 from tailrace.testing import MemoryFiles
-from tests.unit.storage.builders import NOW, batch, open_at
+from tests.unit.storage.builders import NOW, batch, open_at, stop_cleanly
 from tests.unit.storage.producer_builders import append, marker, sent, states
 from tests.unit.storage.transactional import follow, replicated, replicated_marker
 
@@ -56,9 +57,11 @@ def send(
     )
 
 
-def end(log: Log, *, epoch: int = 0, raises_epoch: bool = False) -> None:
-    """Append the marker of a commit, as the coordinator does: with no guard."""
-    data = build_end_marker(PRODUCER, epoch, is_commit=True, coordinator_epoch=0, timestamp=NOW)
+def end(log: Log, *, epoch: int = 0, raises_epoch: bool = False, is_commit: bool = True) -> None:
+    """Append the marker of the end, as the coordinator does: with no guard."""
+    data = build_end_marker(
+        PRODUCER, epoch, is_commit=is_commit, coordinator_epoch=0, timestamp=NOW
+    )
     log.append(
         memoryview(data),
         leader_epoch=LeaderEpoch(0),
@@ -236,6 +239,26 @@ def test_a_batch_that_was_sent_again_needs_no_guard() -> None:
     send(log)
     assert log.end_offset == before
     assert not has_open_transaction(log)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_batch_with_the_sequence_of_an_aborted_one_is_refused(*, is_restarted: bool) -> None:
+    """It is another one: its producer has thrown the aborted one away. A committed one counts."""
+    files = MemoryFiles()
+    log = open_at(files)
+    send(log)
+    end(log)
+    send(log, 1)
+    end(log, is_commit=False)
+    if is_restarted:
+        stop_cleanly(log)
+        log = open_at(files, is_clean=True, checkpoints=(log.end_offset, 0))
+    send(log)
+    with pytest.raises(AbortedSequenceError, match="sequence 1 again, which is that of offset 2"):
+        send(log, 1)
+    assert log.end_offset == 4
+    send(log, 2)
+    assert log.end_offset == 5
 
 
 def test_what_replication_brings_is_not_verified() -> None:
