@@ -51,7 +51,7 @@ notebook: ## Run examples/flights.ipynb and write its outputs anew
 # the three of `make test` waits most of its time, so that they have two cores at work.
 SHARED := --dist=loadfile --no-loadscope-reorder --numprocesses
 
-test: setup ## The tests for every change; nine minutes on two cores
+test: setup ## The tests for every change; four to nine minutes on two cores
 	@$(BIN)/python -m pytest $(addprefix --ignore=tests/,devices kerberos test_docs.py test_tidy.py) -m "not slow and (not spark or smoke)" $(SHARED)=3
 
 test-spark: $(if $(PYSPARK),,setup) ## The tests on Spark and kills of its processes; PYSPARK=4.0.5: with another PySpark
