@@ -139,24 +139,29 @@ async def test_a_cut_that_a_full_disk_refuses_holds_appends_until_there_is_room(
 
 
 @pytest.mark.parametrize(
-    "fault",
+    ("fault", "segment_count"),
     [
-        DiskFault(operation="sync_directory", error=errno.EMFILE),
-        DiskFault(operation="open", path_part="leader-epoch", error=errno.EMFILE),
-        DiskFault(operation="write", path_part="leader-epoch", error=errno.ENOSPC),
-        DiskFault(operation="rename", path_part="leader-epoch", error=errno.EDQUOT),
+        (DiskFault(operation="sync_directory", error=errno.EMFILE), 1),
+        (DiskFault(operation="open", path_part="leader-epoch", error=errno.EMFILE), 11),
+        (DiskFault(operation="write", path_part="leader-epoch", error=errno.ENOSPC), 11),
+        (DiskFault(operation="rename", path_part="leader-epoch", error=errno.EDQUOT), 11),
     ],
-    ids=lambda fault: f"{fault.operation} {fault.path_part}",
+    ids=["sync_directory", "open", "write", "rename"],
 )
 async def test_a_cut_that_a_shortage_interrupts_is_done_when_it_ends(
-    fault: DiskFault, outside: Outside, leader: ScriptedLeader, follower: Follower
+    fault: DiskFault,
+    segment_count: int,
+    outside: Outside,
+    leader: ScriptedLeader,
+    follower: Follower,
 ) -> None:
     """Half a cut would end the log until the next start."""
     leader.write(b"a")
     leader.lead(epoch=1)
     leader.write(b"b")
-    # Several segments, whose names have to be on the device before the last one is cut.
-    follower.write(b"a", *(b"lost" * 100 for _ in range(20)))
+    log = follower.partition(segment_bytes=1000).log
+    follower.write(b"a", *[b"lost" * 100] * (2 * segment_count - 1))
+    assert len(tuple(log.segments)) == segment_count
     outside.files.faults.append(fault)
     follower.follow(leader, epoch=1)
     await outside.pass_time(20)
