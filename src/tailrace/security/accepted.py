@@ -96,7 +96,14 @@ class AcceptedTlsSocket:
             raise self._failure
         if self._socket.is_shaken:
             return self._socket.receive_into(buffer)
-        if self._step is None and self._socket.fetch():
+        if self._step is not None:
+            return None
+        fetched = self._socket.fetch()
+        if fetched == 0:
+            # No thread has to be asked: thousands of silent clients may leave at once.
+            self._failure = EOFError("the peer has left during the handshake")
+            return 0
+        if fetched:
             self._raw.watch_reads(None)
             self._step = asyncio.ensure_future(self._shake())
         return None

@@ -39,8 +39,10 @@ BARREN_BYTES_MAX = 20 * 1024
 new keys and session tickets are few. An update of keys has 27 bytes, and takes OpenSSL up to
 60 us."""
 
-BARREN_FETCH_BYTES = 4 * 1024
-"""Bytes that are received at a time as long as no data comes."""
+BARREN_FETCH_BYTES = 2 * 1024
+"""Bytes that are received in one turn as long as no data comes: updates of keys in them take up to
+5 ms. With data come more, up to `CHUNK_BYTES`, but never much more than the bytes before had data:
+a peer may send one byte of it now and then."""
 
 
 class _Scratch(threading.local):
@@ -75,8 +77,8 @@ class TlsSocket:
         """Whether the handshake is done."""
         self._barren_bytes = 0
         """Encrypted bytes that were received since the last data."""
-        self._has_data = False
-        """Whether the bytes that were fetched last had data."""
+        self._data_bytes = 0
+        """Bytes of data since bytes were fetched last."""
         self._unsent = memoryview(b"")
         self._is_waiting = False
         self._on_write: Callable[[], None] | None = None
@@ -96,8 +98,8 @@ class TlsSocket:
         """Whether encrypted bytes wait for room in the kernel's buffer."""
         return bool(self._unsent or self._outgoing.pending)
 
-    def fetch(self) -> bool:
-        """Pass bytes of the peer to the SSL object; return False if there are none yet.
+    def fetch(self) -> int | None:
+        """Pass bytes of the peer to the SSL object; their number, 0 at the end, None if none yet.
 
         For a handshake on another thread: until `shake` has returned nothing else may be called.
         """
@@ -105,7 +107,7 @@ class TlsSocket:
         if self._is_waiting:
             self._is_waiting = False
             self._socket.watch_writes(None)
-        return self._fetch() is not None
+        return self._fetch()
 
     def shake(self) -> bool:
         """Continue the handshake with what was fetched; return whether it is done.
@@ -138,6 +140,7 @@ class TlsSocket:
         # What the kernel has then is received by the next call: a peer may send as fast as its
         # records are decrypted, and these may be empty.
         fetches_left = len(buffer) // CHUNK_BYTES + 2
+        taken = 0  # Encrypted bytes of the last fetch of this call.
         while filled < len(buffer):
             try:
                 if not self.is_shaken:
@@ -148,11 +151,15 @@ class TlsSocket:
                     raise TlsError("the peer asks for answers, and takes none") from None
                 if self._barren_bytes > BARREN_BYTES_MAX:
                     raise TlsError("the peer sends records without data") from None
+                # Others have their turn before more comes of a peer that sends hardly any data.
+                if self._data_bytes < taken // 2:
+                    return filled or None
                 fetched = self._fetch() if fetches_left else None
                 if fetched is None:
                     return filled or None
                 fetches_left -= 1
                 if self.is_shaken:
+                    taken = fetched
                     self._barren_bytes += fetched
             # The end of the stream, as of a plain socket; a peer that is killed sends no
             # close_notify.
@@ -164,7 +171,7 @@ class TlsSocket:
                 if not received:
                     return filled
                 self._barren_bytes = 0
-                self._has_data = True
+                self._data_bytes += received
                 filled += received
         return filled
 
@@ -232,9 +239,9 @@ class TlsSocket:
         scratch = _scratch.view
         if not self.is_shaken:
             scratch = scratch[:HANDSHAKE_FETCH_BYTES]
-        elif not self._has_data:
-            scratch = scratch[:BARREN_FETCH_BYTES]
-        self._has_data = False
+        else:
+            scratch = scratch[: max(BARREN_FETCH_BYTES, self._data_bytes * 5 // 4)]
+        self._data_bytes = 0
         received = self._socket.receive_into(scratch)
         if received:
             self._incoming.write(scratch[:received])

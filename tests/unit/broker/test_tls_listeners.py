@@ -372,6 +372,22 @@ def test_a_client_that_closes_is_noticed(outside: Outside) -> None:
     outside.run(main())
 
 
+def test_a_client_that_leaves_in_silence_needs_no_thread(outside: Outside) -> None:
+    """Thousands may leave at once: those that have said nothing are closed without a thread."""
+
+    async def main() -> None:
+        async with serving(outside) as broker:
+            socket = outside.network.open(broker.endpoint[1])
+            await outside.pass_time(0.1)
+            assert broker.statistics().server.connection_count == 1
+            outside.threads.seconds_per_run = 3600
+            socket.close()
+            await outside.pass_time(0.1)
+            assert broker.statistics().server.connection_count == 0
+
+    outside.run(main())
+
+
 # -- renewal ----------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from tailrace.security.errors import TlsError
 from tailrace.security.listener_config import listener_tls_config
 from tailrace.security.tls import (
     BARREN_BYTES_MAX,
+    BARREN_FETCH_BYTES,
     CHUNK_BYTES,
     HANDSHAKE_FETCH_BYTES,
     TlsSocket,
@@ -135,10 +136,24 @@ def test_updates_of_keys_alone_end_the_connection(flood: Given) -> None:
     assert raw.taken_bytes <= BARREN_BYTES_MAX + CHUNK_BYTES
 
 
-def test_a_call_ends_although_more_has_come(flood: Given) -> None:
-    """Others have their turn: a byte of data now and then does not prolong a call."""
+def test_a_call_takes_little_of_a_peer_that_sends_hardly_any_data(flood: Given) -> None:
+    """A byte of data between updates of keys, now and then, does not make a call longer."""
     connection, raw, updates = flood
-    raw.due = (updates.take(10_000 // PER_RECORD) + updates.data(b"x") for _ in range(1_000_000))
+    raw.due = (updates.take(200) + updates.data(b"x") for _ in range(1_000_000))
     buffer = memoryview(bytearray(64 * 1024))
+    for _ in range(100):
+        before = raw.taken_bytes
+        connection.receive_into(buffer)
+        assert raw.taken_bytes - before <= 2 * BARREN_FETCH_BYTES
+
+
+def test_a_call_takes_much_of_a_peer_that_sends_data(flood: Given) -> None:
+    """After some records all that there is room for is received at once."""
+    connection, raw, updates = flood
+    raw.due = (updates.data(bytes(16 * 1024 - 1)) for _ in range(1_000_000))
+    buffer = memoryview(bytearray(64 * 1024))
+    sizes = [connection.receive_into(buffer) for _ in range(30)]
+    assert sizes[-5:] == 5 * [len(buffer)]
+    before = raw.taken_bytes
     connection.receive_into(buffer)
-    assert raw.taken_bytes <= 3 * CHUNK_BYTES
+    assert raw.taken_bytes - before >= CHUNK_BYTES // 2
