@@ -10,7 +10,6 @@ kill is.
 """
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -30,7 +29,12 @@ from tailrace.errors import DirectoryError, TailraceError
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.runtime.files import raise_descriptor_limit
 from tailrace.runtime.interrupts import stop_signals_on_thread
-from tailrace.runtime.memory import claim_process, freeze_objects, keep_large_buffers
+from tailrace.runtime.memory import (
+    claim_process,
+    freeze_objects,
+    freeze_what_survives,
+    keep_large_buffers,
+)
 from tailrace.runtime.service_manager import ServiceManager
 from tailrace.runtime.system import Runtime
 from tailrace.runtime.threads import Threads
@@ -46,11 +50,6 @@ logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0002
 """Python's default of 5 ms, waited for four times in a request, would add 20 ms to each request
 while another thread decodes a long one."""
-
-FULL_COLLECTION_THRESHOLD = 100
-"""Python's default of 10 looks at every object once for each 77,000 that were added: with some
-thousand connections, for 30 to 80 ms each time. Cycles of young objects are collected as often as
-before."""
 
 EXIT_NOT_IN_ORDER = 6
 """Exit code of a node that ran and could not continue, or not stop in order."""
@@ -102,7 +101,7 @@ async def serve(
     keep_large_buffers()
     # The loop waits for this interval after each system call while another thread computes.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_THRESHOLD)
+    freeze_what_survives()
     # Each segment, each index and each connection has one.
     raise_descriptor_limit()
     health = Health()

@@ -1,0 +1,30 @@
+"""Collections of garbage in the process of a broker."""
+
+import subprocess
+import sys
+
+SCRIPT = """
+import gc
+from tailrace.runtime.memory import claim_process, freeze_what_survives
+
+claim_process()
+freeze_what_survives()
+looked_at = []
+gc.callbacks.append(
+    lambda phase, info: phase == "start" and info["generation"] == 2
+    and looked_at.append(len(gc.get_objects()))
+)
+kept = [[number] for number in range(1_000_000)]
+assert len(looked_at) > 5, looked_at
+assert gc.get_freeze_count() > 900_000
+print(max(looked_at))
+"""
+
+
+def test_a_collection_does_not_take_longer_because_there_are_many_objects() -> None:
+    """With a million objects a full collection looks at those that are new, some ten thousand."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 50_000
