@@ -158,8 +158,9 @@ def _clean(chance: random.Random, data: bytes, *, is_put: bool) -> list[Any]:
     row[BatchRow.BASE_OFFSET], row[BatchRow.LATEST_OFFSET] = number(chance), number(chance)
     row[BatchRow.KEEPS_TOMBSTONES] = chance.randrange(2)
     slots = chance.choice((2, 3, 8))
-    state = [0] * len(MapState)
+    state = [0] * kernels.STATE_SIZE
     state[MapState.KEYS_MAX] = slots - 1
+    state[MapState.HASH_SECRET :] = number(chance), number(chance)
     buffers = [
         zeros("q", 2 * slots), room(chance, "B", 90), Output("q", state), zeros("q", GROUP_SIZE)
     ]  # fmt: skip
@@ -180,6 +181,7 @@ def _copy(chance: random.Random, data: bytes) -> list[Any]:
 def _commit(chance: random.Random, data: bytes) -> list[Any]:
     state = [0] * STATE_SIZE
     state[CommitState.GENERATION] = 1
+    state[CommitState.HASH_SECRET :] = number(chance), number(chance)
     return [
         bytes(with_crcs(data)) if is_mended(data) else data, 8, Output("q", state),
         zeros("q", 8 * len(CommitColumn)), zeros("q", 16), room(chance, "q", 24 * NAME_WIDTH),

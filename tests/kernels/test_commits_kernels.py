@@ -34,6 +34,7 @@ def taken(window: bytes, engine_name: str) -> Outcome:
     """Everything that the kernel has written."""
     state = kernels.int64s(STATE_SIZE)
     state[CommitState.GENERATION] = 1
+    state[CommitState.HASH_SECRET], state[CommitState.HASH_SECRET + 1] = 123_456_789, 987_654_321
     columns = kernels.int64s(len(CommitColumn) * ROWS)
     names, arena = kernels.int64s(NAME_WIDTH * 24), bytearray(600)
     arguments = (

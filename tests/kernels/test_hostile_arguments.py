@@ -27,7 +27,7 @@ from tailrace.kernels import (
     rows,
     showing,
 )
-from tailrace.kernels.commits import STATE_SIZE, CommitColumn, take_commits
+from tailrace.kernels.commits import STATE_SIZE, CommitColumn, CommitState, take_commits
 from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.layout import ATTRIBUTES_POSITION, CRC, CRC_POSITION, HEADER_SIZE
@@ -199,7 +199,8 @@ def take_records(draw: Draw) -> Arguments:
 def map_of(draw: Draw) -> Arguments:
     """Slots, arena, state and group; the caller of the kernels has to clear these."""
     slots = draw(st.sampled_from([0, 1, 2, 4, 32, 32, 32]))
-    state = [0] * draw(st.sampled_from([len(MapState)] * 4 + [0, len(MapState) - 1]))
+    state = [0] * draw(st.sampled_from([kernels.STATE_SIZE] * 4 + [0, kernels.STATE_SIZE - 1]))
+    state[MapState.HASH_SECRET :] = [draw(PLACES) for _ in state[MapState.HASH_SECRET :]]
     if len(state) > MapState.KEYS_MAX:
         state[MapState.KEYS_MAX] = max(0, slots // 2 - 1)
     group = draw(st.sampled_from([GROUP_SIZE, GROUP_SIZE, GROUP_SIZE - 1, 0]))
@@ -231,7 +232,9 @@ def commits(draw: Draw) -> Arguments:
     count = draw(st.just(3) | COUNTS)
     state = output(draw, "q", STATE_SIZE)
     if state.items:
-        state = state._replace(items=[draw(PLACES), *state.items[1:]])
+        secret = [draw(PLACES) for _ in state.items[CommitState.HASH_SECRET :]]
+        rest = state.items[1 : CommitState.HASH_SECRET]
+        state = state._replace(items=[draw(PLACES), *rest, *secret])
     powers = st.sampled_from([0, 1, 4, 4, 8])
     return [
         draw(PAYLOADS), count, state, output(draw, "q", 3 * len(CommitColumn)),

@@ -25,9 +25,11 @@ from tailrace.kernels.cleaning import RECORD_GROWTH_MAX, copy_records
 from tailrace.kernels.key_map import (
     BATCH_ROW_SIZE,
     GROUP_SIZE,
+    STATE_SIZE,
     BatchRow,
     MapState,
     choose_records,
+    new_hash_secret,
     put_keys,
 )
 from tailrace.kernels.produces import ENTRY_WIDTH, Taking, take_produces
@@ -57,6 +59,7 @@ __all__ = [
     "RECORD_GROWTH_MAX",
     "RECORD_SIZE_MIN",
     "REFUSED_WIDTH",
+    "STATE_SIZE",
     "BatchRow",
     "MapState",
     "Payload",
@@ -73,6 +76,7 @@ __all__ = [
     "int64s",
     "list_payloads",
     "list_refused",
+    "new_hash_secret",
     "put_keys",
     "scan_run",
     "take_produces",

@@ -16,7 +16,7 @@ cdef int64 _OFFSET, _LEADER_EPOCH, _METADATA, _COMMIT_MS, _EXPIRE_MS, _TOPIC_ID,
 cdef int64 _HISTORY, _IS_COMMITTED, _WAS_DROPPED, _WAS_COMMITTED, _POSITION, _GENERATION, _ROWS
 cdef int64 _NAMES, _ARENA_USED, _SCRATCH, _SPECIAL, _COMMIT_TYPE, _EXPIRING_VERSION
 cdef int64 _EPOCH_VERSION, _FLEXIBLE_VERSION, _UUID_SIZE, _STRING_MAX, _UINT32_MAX, _MULTIPLIER
-cdef int64 _SECOND_MULTIPLIER
+cdef int64 _SECOND_MULTIPLIER, _HASH_SECRET, _SECRET_MASK
 
 @cython.locals(size=int64, end=int64, stored=int64)
 cdef int64 plain_batch_end(Octets data, int64 position, int64 limit) noexcept nogil
@@ -44,7 +44,7 @@ cdef void put_values(Octets data, int64 at, int64 version, int64 metadata_end, i
 cdef void put_record(Octets data, int64 partition, int64 value_at, int64 version,
     int64 metadata_end, int64 offset, int64 count, int64[::1] state, int64[::1] columns,
     int64[::1] row_slots) noexcept nogil
-@cython.locals(octets=Octets, name_bytes=Output, generation=int64, position=int64, end=int64,
+@cython.locals(octets=Octets, name_bytes=Output, first=int64, second=int64, generation=int64, position=int64, end=int64,
     records=int64, base_offset=int64, _=int64, topic_at=int64, version=int64, metadata_at=int64,
     metadata_size=int64, id_at=int64, part=int64, partition=int64, offset=int64, delta=int64,
     key_at=int64, key_size=int64, value_at=int64, value_size=int64, group_size=int64,

@@ -33,6 +33,8 @@ from typing import TYPE_CHECKING, Final
 
 import cython
 
+from tailrace.kernels.key_map import HASH_SECRET_MAX
+
 if not cython.compiled:
     from tailrace.kernels.batch_header import (
         ATTRIBUTES_AT,
@@ -105,9 +107,11 @@ class CommitState(IntEnum):
     """Bytes of the arena in use."""
     SCRATCH = 5
     """Four places for the kernel."""
+    HASH_SECRET = 9
+    """The secret of hashes, in two places, as in `key_map.MapState`."""
 
 
-STATE_SIZE: Final = int(CommitState.SCRATCH) + 4
+STATE_SIZE: Final = int(CommitState.HASH_SECRET) + 2
 NAME_WIDTH: Final = 3
 """Places of a name in `names`."""
 NAMES_PER_RECORD: Final = 4
@@ -136,6 +140,8 @@ _ROWS: Final = int(CommitState.ROWS)
 _NAMES: Final = int(CommitState.NAMES)
 _ARENA_USED: Final = int(CommitState.ARENA_USED)
 _SCRATCH: Final = int(CommitState.SCRATCH)
+_HASH_SECRET: Final = int(CommitState.HASH_SECRET)
+_SECRET_MASK: Final = HASH_SECRET_MAX
 
 _SPECIAL: Final = 0x37
 """Attributes of a batch that is compressed, of a transaction or a marker."""
@@ -380,6 +386,8 @@ def take_commits(
             return 0
         generation = state[_GENERATION]
         position = state[_POSITION]
+        first = state[_HASH_SECRET] & _SECRET_MASK
+        second = state[_HASH_SECRET + 1] & _SECRET_MASK
         # Ends, because each batch taken moves the position by a header at least.
         while True:
             end = plain_batch_end(octets, position, len(data))
@@ -427,7 +435,7 @@ def take_commits(
                     state[_SCRATCH + part] = -1
                     if (part == 2 and version < 0) or at < 0:
                         continue
-                    mixed = hash_key(octets, at, size)
+                    mixed = hash_key(octets, at, size, first, second)
                     slot = find_name_slot(
                         octets, at, size, mixed, generation, names, name_slots, name_bytes
                     )

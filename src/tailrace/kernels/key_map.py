@@ -9,7 +9,9 @@ The map is two buffers of fixed size, which the caller has made and cleared:
     arena   bytes               for each key: its size (1 byte, or 255 and 4 bytes), then the key
 
 The hash only says where to look. Two keys are equal if their bytes are, and so the arena keeps the
-bytes: a map that trusted a hash would one day delete a record that nothing replaces.
+bytes: a map that trusted a hash would one day delete a record that nothing replaces. It has a
+secret, in `state`, or a client could choose keys with one hash, and every search would walk through
+all of them.
 
 A call takes many batches: `data` has their records, and `batches` has a row for each batch;
 `BatchRow` names the places of a row. The records of a batch are
@@ -22,9 +24,11 @@ compare the sizes of the other buffers when they begin.
 Invariant: at least one slot is free, so every search ends. A key that was put is found with its
 largest offset. A record is only dropped for a record with the same key and a larger offset.
 
-Hashes have 32 bits and multipliers 31, so that every product fits into int64.
+Hashes have 32 bits and multipliers 31, so that every product fits into int64; so do those of the
+secret, which has 30.
 """
 
+import os
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -47,6 +51,11 @@ _UINT32_MAX: Final = (1 << 32) - 1
 _TAG_MASK: Final = (1 << 31) - 1
 _MULTIPLIER: Final = 0x5BD1E995
 _SECOND_MULTIPLIER: Final = 0x27D4EB2F
+_PRIME: Final = (1 << 31) - 1
+
+HASH_SECRET_MAX: Final = (1 << 30) - 1
+"""The two numbers of a hash's secret have 30 bits."""
+_SECRET_MASK: Final = HASH_SECRET_MAX
 
 _LONG_KEY: Final = 255
 """Keys of this size and more have their size in four bytes after this one."""
@@ -84,10 +93,16 @@ class MapState(IntEnum):
     """Index of the batch where the map became full or a fault was found."""
     RECORD = 6
     """Index of the record in that batch."""
+    HASH_SECRET = 7
+    """Two numbers up to HASH_SECRET_MAX, in this place and the next; the caller sets them."""
+
+
+STATE_SIZE: Final = int(MapState.HASH_SECRET) + 2
 
 
 _GROUP_SIZE: Final = GROUP_SIZE
-_STATE_SIZE: Final = len(MapState)
+_STATE_SIZE: Final = STATE_SIZE
+_HASH_SECRET: Final = int(MapState.HASH_SECRET)
 
 
 class BatchRow(IntEnum):
@@ -123,6 +138,13 @@ class BatchRow(IntEnum):
     """The end of the last record that `copy_records` has written."""
 
 
+def new_hash_secret() -> tuple[int, int]:
+    """A secret for `hash_key`, from the system's random numbers."""
+    number = int.from_bytes(os.urandom(8), "big")
+    # Not 0, under which a part of the key would not count.
+    return number % HASH_SECRET_MAX + 1, (number >> 32) % HASH_SECRET_MAX + 1
+
+
 def read_word(data: "Ints", position: int) -> int:
     """The four bytes at `position` as a little-endian number of 0 or more."""
     word = data[position + 3]
@@ -131,21 +153,31 @@ def read_word(data: "Ints", position: int) -> int:
     return word
 
 
-def hash_key(data: "Ints", position: int, size: int) -> int:
-    """A 32-bit hash of all bytes of the key; it multiplies and mixes four bytes at a time."""
-    mixed = (size * _MULTIPLIER) & _UINT32_MAX
+def hash_key(data: "Ints", position: int, size: int, first: int, second: int) -> int:
+    """A 32-bit hash of all bytes of the key, by the two numbers of a secret.
+
+    The words of the key are the coefficients of a polynomial of the secret, modulo 2^31 - 1 (Carter
+    and Wegman's universal hashing). So without the secret no two keys can be chosen that collide
+    with more than a probability of their words in 2^30. A word has more than 31 bits, and therefore
+    goes in by halves: whole, it would be equal to the word that is larger by the prime.
+    """
+    mixed = size
     # All reads lie in `[position:position + size]`, which `read_record` has compared.
     whole = position + (size & ~3)
     end = position + size
-    while position < whole:
-        word = read_word(data, position)
-        mixed = ((mixed ^ word) * _MULTIPLIER) & _UINT32_MAX
-        mixed ^= mixed >> 15
-        position += 4
     while position < end:
-        mixed = ((mixed ^ data[position]) * _SECOND_MULTIPLIER) & _UINT32_MAX
-        mixed ^= mixed >> 13
-        position += 1
+        if position < whole:
+            word = read_word(data, position)
+        else:
+            word = 0
+            for place in range(end - 1, position - 1, -1):
+                word = word << 8 | data[place]
+        mixed = mixed * first + (word & 0xFFFF) * second + (word >> 16)
+        # One step of the remainder is enough between words: below 2^33, times 30 bits.
+        mixed = (mixed & _PRIME) + (mixed >> 31)
+        position += 4
+    mixed = (mixed & _PRIME) + (mixed >> 31)
+    # Values that are neighbours would make long rows of slots in use; this scatters them.
     mixed ^= mixed >> 16
     mixed = (mixed * _SECOND_MULTIPLIER) & _UINT32_MAX
     mixed ^= mixed >> 13
@@ -192,7 +224,7 @@ def find_slot(
 
 def read_group(
     data: "Ints", position: int, limit: int, count: int,
-    slots: "Outputs", arena: "Ints", group: "Outputs",
+    slots: "Outputs", arena: "Ints", state: "Outputs", group: "Outputs",
 ) -> tuple[int, int]:  # fmt: skip
     """Reads up to `_GROUP_RECORDS` records, and finds where their keys may be in the map.
 
@@ -206,6 +238,8 @@ def read_group(
         Records read, and 0 or minus a `RecordFault` of the next one.
     """
     slot_count = len(slots) >> 1
+    first = state[_HASH_SECRET] & _SECRET_MASK
+    second = state[_HASH_SECRET + 1] & _SECRET_MASK
     for index in range(min(count, _GROUP_RECORDS)):
         row = 8 * index
         end, timestamp_delta, offset_delta, key_at, key_size, _, value_size, _, _ = read_record(
@@ -213,7 +247,7 @@ def read_group(
         )
         if end < 0:
             return index, end
-        mixed = hash_key(data, key_at, key_size) if key_size >= 0 else 0
+        mixed = hash_key(data, key_at, key_size, first, second) if key_size >= 0 else 0
         group[row] = end
         group[row + 1] = timestamp_delta
         group[row + 2] = offset_delta
@@ -292,7 +326,7 @@ def put_keys(
             walked = 0
             while walked < records:
                 read, fault = read_group(
-                    octets, position, batches[row + 1], records - walked, slots, keys, group
+                    octets, position, batches[row + 1], records - walked, slots, keys, state, group
                 )
                 for index in range(0, 8 * read, 8):
                     state[6] = walked
@@ -371,7 +405,7 @@ def choose_records(
             walked = 0
             while walked < records:
                 read, fault = read_group(
-                    octets, position, batches[row + 1], records - walked, slots, keys, group
+                    octets, position, batches[row + 1], records - walked, slots, keys, state, group
                 )
                 for index in range(0, 8 * read, 8):
                     timestamp_delta = group[index + 1]

@@ -23,7 +23,7 @@ from uuid import UUID
 from tailrace.coordinator.groups.classic_group import ClassicGroup
 from tailrace.coordinator.groups.machine import GroupMachine
 from tailrace.coordinator.groups.offsets import CommittedOffset, GroupOffsets
-from tailrace.kernels import int64s
+from tailrace.kernels import int64s, new_hash_secret
 from tailrace.kernels.commits import (
     NAME_WIDTH,
     NAMES_PER_RECORD,
@@ -79,6 +79,8 @@ class BulkCommits:
         self._groups = machine.groups.by_id
         self._state = int64s(STATE_SIZE)
         self._state[CommitState.GENERATION] = 1
+        for place, number in enumerate(new_hash_secret(), start=CommitState.HASH_SECRET):
+            self._state[place] = number
         self._columns = int64s(len(CommitColumn) * KEYS_MAX)
         self._names = int64s(NAME_WIDTH * _NAMES_MAX)
         self._arena = bytearray(4 * 1024 * 1024)

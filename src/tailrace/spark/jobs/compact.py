@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError, DirectoryError, TailraceError
+from tailrace.kernels import new_hash_secret
 from tailrace.model import METADATA_TOPIC, Offset, TopicPartition
 from tailrace.offline.repair import lock_directory, topic_config
 from tailrace.offline.repair_plan import read_journal
@@ -377,6 +378,7 @@ def plan_groups(
     by_number = [[numbers[each.base_offset] for each in group] for group in groups]
     # As the broker's cleaner takes it: from the newest segment that was cleaned before, for
     # tombstones without a delete horizon (before KIP-534).
+    hash_secret = new_hash_secret()
     horizon_ms = legacy_horizon_ms(segments, first_dirty=plan.first_dirty, config=config)
     return Round(
         plan=plan,
@@ -389,6 +391,7 @@ def plan_groups(
                 sources=tuple(_source_file(segments, number) for number in group),
                 first_dirty=plan.first_dirty,
                 map_bytes=map_bytes,
+                hash_secret=hash_secret,
                 scratch=scratch,
             )
             for group in by_number

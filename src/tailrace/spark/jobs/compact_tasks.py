@@ -85,10 +85,11 @@ class PieceMaps:
         sources: Sequence[SourceSegment],
         *,
         map_bytes: int,
+        hash_secret: tuple[int, int],
         transactions: CleanedTransactions,
     ) -> None:
         """`transactions` are those open before the group."""
-        self.map = KeyMap(map_bytes)
+        self.map = KeyMap(map_bytes, hash_secret=hash_secret)
         self.records_read = 0
         self.limit_offset = sources[0].base_offset
         """The offset after the piece that the map holds."""
@@ -374,6 +375,8 @@ class Group:
     first_dirty: int
     """First offset of the round: what lies before was cleaned already."""
     map_bytes: int
+    hash_secret: tuple[int, int]
+    """The same in all groups of a round, since their tags are compared."""
     scratch: str
 
     @property
@@ -451,7 +454,10 @@ def collect_keys(files: Files, group: Group) -> CollectedKeys:
     """
     transactions = CleanedTransactions()
     with_keys = PieceMaps(
-        _opened(files, group.sources), map_bytes=group.map_bytes, transactions=transactions
+        _opened(files, group.sources),
+        map_bytes=group.map_bytes,
+        hash_secret=group.hash_secret,
+        transactions=transactions,
     )
     written = []
     while with_keys.next_piece():
@@ -498,6 +504,7 @@ def rewrite_group(files: Files, item: Rewriting) -> Rewritten | Overflow:
         PieceMaps(
             sources,
             map_bytes=group.map_bytes,
+            hash_secret=group.hash_secret,
             transactions=CleanedTransactions(item.open_before),
         ),
         superseded=superseded,

@@ -15,7 +15,15 @@ import mmap
 from typing import Final
 
 from tailrace import kernels
-from tailrace.kernels import BATCH_ROW_SIZE, GROUP_SIZE, BatchRow, MapState, RecordFault
+from tailrace.kernels import (
+    BATCH_ROW_SIZE,
+    GROUP_SIZE,
+    STATE_SIZE,
+    BatchRow,
+    MapState,
+    RecordFault,
+    new_hash_secret,
+)
 from tailrace.records.checks import CorruptRecordError, record_error
 from tailrace.runtime.memory import LargeMemory
 from tailrace.storage.cleaner.passes import Run
@@ -36,8 +44,11 @@ NO_OFFSET: Final = -1
 class KeyMap:
     """Keys and offsets of one round of cleaning."""
 
-    def __init__(self, size_bytes: int) -> None:
-        """Allocates the memory; of `size_bytes` at most 2 GiB are used."""
+    def __init__(self, size_bytes: int, *, hash_secret: tuple[int, int] | None = None) -> None:
+        """Allocates the memory; of `size_bytes` at most 2 GiB are used.
+
+        Maps whose slots are compared need one `hash_secret`; else each makes its own.
+        """
         assert size_bytes >= SIZE_BYTES_MIN
         size_bytes = min(size_bytes, SIZE_BYTES_MAX)
         slot_count = size_bytes // 2 // _SLOT_BYTES
@@ -49,7 +60,10 @@ class KeyMap:
         self._slot_bytes = memoryview(memory)[:slot_bytes]
         self._slots = self._slot_bytes.cast("q")
         self._arena = memoryview(memory)[slot_bytes:]
-        self._state = kernels.int64s(len(MapState))
+        self._state = kernels.int64s(STATE_SIZE)
+        secret = hash_secret or new_hash_secret()
+        for place, number in enumerate(secret, start=MapState.HASH_SECRET):
+            self._state[place] = number
         self._state[MapState.KEYS_MAX] = slot_count * 9 // 10
         self._group = kernels.int64s(GROUP_SIZE)
         self.latest_offset = NO_OFFSET
@@ -90,7 +104,7 @@ class KeyMap:
             piece = self._slot_bytes[start : start + len(_ZEROS)]
             piece[:] = _ZEROS[: len(piece)]
         for place in MapState:
-            if place is not MapState.KEYS_MAX:
+            if place not in (MapState.KEYS_MAX, MapState.HASH_SECRET):
                 self._state[place] = 0
         self.latest_offset = NO_OFFSET
 
