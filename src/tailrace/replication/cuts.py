@@ -19,7 +19,7 @@ from tailrace.runtime.threads import Threads
 from tailrace.storage.cleaner.worker import LogCleaner
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager, is_shortage
-from tailrace.storage.shrink import DeviceStep, DeviceSteps
+from tailrace.storage.shrink import DeviceStep, DeviceSteps, Refused
 
 if TYPE_CHECKING:
     from tailrace.storage.directory_logs import DirectoryLogs
@@ -71,6 +71,8 @@ class LogCuts:
                 try:
                     await self._take_steps(partition, steps, is_current)
                 finally:
+                    # Before the broker stops, and not when the steps are collected.
+                    steps.close()
                     log.is_shrinking = False
                     if cleaner.is_in_service(log):
                         cleaner.note_truncated(log)
@@ -97,7 +99,7 @@ class LogCuts:
                 self._logs.settle(home, error)
                 await asyncio.sleep(SHORTAGE_S)
                 error = await self._on_device(step)
-            if error is None and not is_current():
+            if error is None and not isinstance(step, Refused) and not is_current():
                 # A leader of a newer epoch may have what the rest would remove.
                 steps.close()
                 break
@@ -131,11 +133,12 @@ class LogCuts:
 
 
 def _may_repeat(log: Log, step: DeviceStep, error: OSError) -> bool:
-    """Whether a device step of a cut that was refused can be done later, as if it had not been.
+    """Whether a step of a cut that was refused can be done later, as if it had not been.
 
     An fsync that was refused cannot: the kernel marks the pages clean, and a second one would do
-    nothing. None is refused for want of descriptors, and the checkpoint of the epochs is written
-    to a file of its own each time.
+    nothing. None is refused for want of descriptors, none is among the changes between the steps,
+    and the checkpoint of the epochs is written to a file of its own each time.
     """
     lacks_descriptors = error.errno in {errno.EMFILE, errno.ENFILE}
-    return lacks_descriptors or (step == log.epochs.save and is_shortage(error))
+    is_without_sync = isinstance(step, Refused) or step == log.epochs.save
+    return lacks_descriptors or (is_without_sync and is_shortage(error))

@@ -473,9 +473,9 @@ class ProducerStates:
 
             snapshots 10, 20, 30   reload(log_start=10, log_end=25)   20, and a replay of 20 to 24
 
-        Removes snapshots as `SnapshotFiles.load` does. Writes a snapshot where the replay passes
-        the base offset of one of the last two segments, as in Kafka. A damaged segment is replayed
-        up to the damage, which is logged.
+        Removes snapshots as `SnapshotFiles.load` does; `sync_removals` has to follow. Writes
+        a snapshot where the replay passes the base offset of one of the last two segments, as in
+        Kafka. A damaged segment is replayed up to the damage, which is logged.
 
         Raises:
             OSError: a file cannot be read or removed; call again, or open the log again.
@@ -598,13 +598,14 @@ def open_producers(
     log_end: Offset,
     expiration_ms: int = EXPIRATION_MS,
 ) -> ProducerStates:
-    """The state at the log end, as `ProducerStates.reload` finds it.
+    """The state at the log end, as `ProducerStates.reload` finds it; what it removes stays removed.
 
     Raises:
         OSError: a file cannot be read or removed.
     """
     states = ProducerStates(files, directory, expiration_ms=expiration_ms)
     states.reload(segments, log_start=log_start, log_end=log_end)
+    states.snapshots.sync_removals()
     return states
 
 

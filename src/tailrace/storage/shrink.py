@@ -38,6 +38,27 @@ DeviceSteps = Generator[DeviceStep, None, None]
 """A change of a log. The caller does each step and throws its OSError into the generator."""
 
 
+class Refused:
+    """A step after a change on the loop that was refused: its first call raises the error of that.
+
+    A caller who calls it again and takes the next step has the change tried again. Nobody may stop
+    here, as the log is between two states.
+    """
+
+    def __init__(self, error: OSError) -> None:
+        self._error: OSError | None = error
+
+    def __call__(self) -> None:
+        """Do nothing.
+
+        Raises:
+            OSError: that of the change, at the first call.
+        """
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
 class OldSegments:
     """Segments that retention deletes: planned, then renamed, then removed from the log."""
 
@@ -226,11 +247,11 @@ def truncation(log: Log, offset: int) -> DeviceSteps:
     As in Kafka, a transaction that ended below `offset` may count as completed from now on, though
     the high watermark has not passed its marker, because snapshots do not have ended transactions.
 
-    Before each step the log is a prefix of the old log and can be read. A caller may stop after a
-    step, and then has a longer one. After a crash in between, the log is a prefix of the old log,
-    at least up to `offset`. The recovery point moves back with the log end. Until the caller has
-    written the checkpoints, nothing may be appended, or a start would trust records that are not on
-    the device.
+    Before each step but `Refused` the log is a prefix of the old log and can be read. A caller may
+    stop after such a step, and then has a longer one. After a crash in between, the log is a prefix
+    of the old log, at least up to `offset`. The recovery point moves back with the log end. Until
+    the caller has written the checkpoints, nothing may be appended, or a start would trust records
+    that are not on the device.
 
     Raises:
         OSError: the device refused; the log refuses every further call, and the next start finds a
@@ -254,20 +275,44 @@ def truncation(log: Log, offset: int) -> DeviceSteps:
             # The newest first: after a crash what is left is a prefix.
             for segment in reversed(later):
                 _retire(log, segment)
-            _settle_end(log)
+            yield from _until_done(log, lambda: _settle_end(log))
             # The names before the cut of the segment below: a crash that brought them back after it
             # would leave a hole.
             yield lambda: log.folder.files.sync_directory(log.folder.path)
-        try:
-            kept[-1].truncate_to(Offset(offset))
-        finally:
-            _settle_end(log)
+        yield from _until_done(log, lambda: _cut_last(log, Offset(offset)))
+
+        def sync() -> None:
+            log.producers.snapshots.sync_removals()
+            kept[-1].sync()
+
         # Shorter on the device too, before the caller acknowledges the cut to its leader.
-        yield kept[-1].sync
+        yield sync
         yield log.epochs.save  # `_settle_end` has cut them.
     except (OSError, CorruptionError) as error:
         log.fail(f"it could not be cut at offset {offset}: {error}; restart the broker to recover")
         raise
+
+
+def _until_done(log: Log, change: Callable[[], None]) -> DeviceSteps:
+    """Make a change of the log's end on the loop, again after each `Refused`; it can be repeated.
+
+    Raises:
+        OSError: of the change, if the caller throws it; or the log was closed meanwhile.
+    """
+    while True:
+        try:
+            change()
+        except OSError as error:
+            refused = Refused(error)
+        else:
+            return
+        try:
+            yield refused
+        except GeneratorExit:
+            # Else an orderly stop would note producers of records that are gone.
+            log.fail("a cut was given up half way; restart the broker to recover")
+            raise
+        log.check_usable()
 
 
 def truncate_fully_and_start_at(log: Log, offset: int) -> None:
@@ -329,6 +374,14 @@ def replace_segments(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -
     _retire_files(log, log.producers.snapshots.remove_at(bases))
     # Last: while a `.swap` name is there, a start knows that the old files have to go.
     swap.complete(*new)
+
+
+def _cut_last(log: Log, offset: Offset) -> None:
+    """Cut the last segment."""
+    try:
+        log.segments.active.truncate_to(offset)
+    finally:
+        _settle_end(log)
 
 
 def _settle_end(log: Log) -> None:

@@ -173,6 +173,8 @@ class SnapshotFiles:
         self._offsets: list[Offset] = []
         # Offset of the newest snapshot, or where the replay of batches began.
         self._newest = Offset(0)
+        # Whether `load` has removed snapshots that must not come back.
+        self._is_tail_removed = False
 
     @property
     def paths(self) -> list[str]:
@@ -240,7 +242,8 @@ class SnapshotFiles:
         """The producers in the newest sound snapshot and its offset; else none and the log start.
 
         Removes snapshots that are damaged, above the log end, or not above the log start, and those
-        that are neither the newest nor at one of `bases`, the base offsets of the segments.
+        that are neither the newest nor at one of `bases`, the base offsets of the segments. Before
+        anything is appended, `sync_removals` has to put that on the device.
 
         Raises:
             OSError: a file cannot be read or removed; call again, or open the log again.
@@ -248,7 +251,6 @@ class SnapshotFiles:
         found: dict[ProducerId, KnownProducer] | None = None
         start = log_start
         kept = []
-        is_tail_lost = False
         for offset in reversed(list_snapshots(self._files, self._directory)):
             path = snapshot_path(self._directory, offset)
             is_of_log = log_start < offset <= log_end
@@ -265,13 +267,21 @@ class SnapshotFiles:
                 kept.append(offset)
                 continue
             self._files.remove(path)
-            is_tail_lost = is_tail_lost or offset > log_end
-        if is_tail_lost:
-            # If the file came back after a crash, it would be taken for the state of other batches
-            # that have these offsets by then.
-            self._files.sync_directory(self._directory)
+            self._is_tail_removed = self._is_tail_removed or offset > log_end
         self._offsets, self._newest = sorted(kept), start
         return found or {}, start
+
+    def sync_removals(self) -> None:
+        """Return when snapshots that `load` has removed above the log end stay so; any thread.
+
+        Raises:
+            OSError: the device failed, or descriptors are short; call again.
+        """
+        # If the file came back after a crash, it would be taken for the state of other batches that
+        # have these offsets by then.
+        if self._is_tail_removed:
+            self._files.sync_directory(self._directory)
+            self._is_tail_removed = False
 
     def clear(self, offset: Offset) -> None:
         """Remove all snapshots; the log restarts at `offset`.
@@ -282,8 +292,8 @@ class SnapshotFiles:
         self._newest = offset
         for each in list_snapshots(self._files, self._directory):
             self._files.remove(snapshot_path(self._directory, each))
-        # As in `load`: one that came back after a crash would be taken for the state of other
-        # batches.
+        # As in `sync_removals`: one that came back after a crash would be taken for the state of
+        # other batches.
         self._files.sync_directory(self._directory)
         self._offsets = []
 

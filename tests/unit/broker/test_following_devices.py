@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from tailrace.broker.schedule import Housekeeping
+from tailrace.errors import StorageError
 from tailrace.storage.cleaner.passes import CleaningAbortedError
 from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import DiskFault, Outside
@@ -142,11 +143,24 @@ async def test_a_cut_that_a_full_disk_refuses_holds_appends_until_there_is_room(
     ("fault", "segment_count"),
     [
         (DiskFault(operation="sync_directory", error=errno.EMFILE), 1),
+        (DiskFault(operation="sync_directory", error=errno.EMFILE), 11),
+        (DiskFault(operation="list", path_part="flights-0", error=errno.EMFILE), 11),
+        (DiskFault(operation="open_existing", path_part=".snapshot", error=errno.ENFILE), 11),
+        (DiskFault(operation="remove", path_part=".snapshot", error=errno.ENOSPC), 11),
         (DiskFault(operation="open", path_part="leader-epoch", error=errno.EMFILE), 11),
         (DiskFault(operation="write", path_part="leader-epoch", error=errno.ENOSPC), 11),
         (DiskFault(operation="rename", path_part="leader-epoch", error=errno.EDQUOT), 11),
     ],
-    ids=["sync_directory", "open", "write", "rename"],
+    ids=[
+        "sync_directory of one segment",
+        "sync_directory",
+        "list",
+        "open a snapshot",
+        "remove",
+        "open",
+        "write",
+        "rename",
+    ],
 )
 async def test_a_cut_that_a_shortage_interrupts_is_done_when_it_ends(
     fault: DiskFault,
@@ -170,6 +184,48 @@ async def test_a_cut_that_a_shortage_interrupts_is_done_when_it_ends(
     await outside.pass_time(5)
     assert follower.following.statistics().failed_count == 0
     assert content(follower.log()) == content(leader.logs[place()])
+
+
+async def test_a_new_leader_takes_appends_when_its_cut_is_no_longer_half_done(
+    outside: Outside, leader: ScriptedLeader, follower: Follower
+) -> None:
+    """The log has what it says it has, and nothing else."""
+    leader.write(b"a")
+    leader.lead(epoch=1)
+    log = follower.partition(segment_bytes=1000).log
+    follower.write(b"a", *[b"lost" * 100] * 9)
+    outside.files.faults.append(
+        DiskFault(operation="list", path_part="flights-0", error=errno.EMFILE)
+    )
+    follower.follow(leader, epoch=1)
+    await outside.pass_time(5)
+    follower.following.stop([place()])
+    await outside.pass_time(5)
+    assert not follower.partition().takes_appends.is_set()
+    outside.files.faults.clear()
+    await outside.pass_time(5)
+    assert follower.partition().takes_appends.is_set()
+    assert log.end_offset == sum(1 for _ in content(log)) == 2
+    follower.write(b"new", epoch=2)
+    assert log.end_offset == 3
+
+
+async def test_a_broker_that_stops_within_a_cut_leaves_the_log_to_the_next_start(
+    outside: Outside, leader: ScriptedLeader, follower: Follower
+) -> None:
+    """The producers in memory are those of records that are gone."""
+    leader.write(b"a")
+    leader.lead(epoch=1)
+    log = follower.partition(segment_bytes=1000).log
+    follower.write(b"a", *[b"lost" * 100] * 9)
+    outside.files.faults.append(
+        DiskFault(operation="list", path_part="flights-0", error=errno.EMFILE)
+    )
+    follower.follow(leader, epoch=1)
+    await outside.pass_time(5)
+    await follower.following.close()
+    with pytest.raises(StorageError, match="given up half way"):
+        log.check_usable()
 
 
 async def test_a_cut_whose_fsync_finds_no_room_takes_the_directory_out_of_service(

@@ -226,6 +226,7 @@ def reloaded(
     """The state of a second start, from the snapshots alone: the segments are empty."""
     known = states(files)
     reload(known, segments(files, *base_offsets), log_start=log_start, log_end=log_end)
+    known.snapshots.sync_removals()
     return known
 
 
