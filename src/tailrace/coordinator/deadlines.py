@@ -5,12 +5,21 @@
 
 Between the moment and the turn another request may move the deadline, as a heartbeat does, or
 cancel it; then the decision is not taken.
+
+A decision that fails leaves its group as it was, and no deadline: the coordinator of Apache Kafka
+takes those of consumer groups again after `RETRY_MS`, and forgets those of classic ones.
 """
 
 import asyncio
 from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Final
 
+from tailrace.coordinator.errors import NotCoordinatorError
 from tailrace.coordinator.machine import CoordinatorRecord, Decision, Propose
+
+RETRY_MS: Final = 500
+"""Pause before a decision that has failed is taken again, as in Kafka's CoordinatorTimer."""
 
 Records = tuple[CoordinatorRecord, ...]
 Decide = Callable[[int], Records | Decision[None]]
@@ -97,11 +106,18 @@ class Deadlines:
         """Whether a deadline is set, or its decision is due."""
         return key in self._due or key in self._timers
 
-    def set(self, key: Hashable, delay_ms: int, decide: Decide) -> None:
-        """Take a decision in `delay_ms` milliseconds; replaces the one that the key had."""
+    def set(
+        self, key: Hashable, delay_ms: int, decide: Decide, *, is_repeated: bool = False
+    ) -> None:
+        """Take a decision in `delay_ms` milliseconds; replaces the one that the key had.
+
+        With `is_repeated` it is taken again every `RETRY_MS` while it raises or its records
+        cannot be appended.
+        """
         # A member that was heard of between the moment and the turn is not removed.
         self._due.pop(key, None)
-        self._timers.set(key, delay_ms, lambda: self._propose_due(key, decide))
+        propose = partial(self._propose_due, key, decide, is_repeated=is_repeated)
+        self._timers.set(key, delay_ms, propose)
 
     def cancel(self, key: Hashable) -> None:
         """Forget a deadline, if it is set."""
@@ -112,16 +128,36 @@ class Deadlines:
         self._due.clear()
         self._timers.clear()
 
-    def _propose_due(self, key: Hashable, decide: Decide) -> None:
+    def _propose_due(self, key: Hashable, decide: Decide, *, is_repeated: bool) -> None:
         def take_turn(now_ms: int) -> Decision[None]:
             if self._due.get(key) is not decide:
                 return Decision(reply=None)
             del self._due[key]
-            decided = decide(now_ms)
-            if isinstance(decided, Decision):
-                return decided
-            return Decision(reply=None, records=decided)
+            try:
+                decided = decide(now_ms)
+            except Exception:
+                if is_repeated:
+                    self._repeat(key, decide)
+                raise
+            if not isinstance(decided, Decision):
+                decided = Decision(reply=None, records=decided)
+            return self._repeated(key, decide, decided) if is_repeated else decided
 
         assert self._propose is not None
         self._due[key] = decide
         self._propose(take_turn)
+
+    def _repeated(self, key: Hashable, decide: Decide, decided: Decision[None]) -> Decision[None]:
+        """The decision, which is taken again if its records cannot be appended."""
+
+        def undo(error: Exception) -> None:
+            if decided.undo is not None:
+                decided.undo(error)
+            # The next leader sets deadlines of its own.
+            if not isinstance(error, NotCoordinatorError):
+                self._repeat(key, decide)
+
+        return decided._replace(undo=undo)
+
+    def _repeat(self, key: Hashable, decide: Decide) -> None:
+        self.set(key, RETRY_MS, decide, is_repeated=True)

@@ -95,10 +95,12 @@ class Sessions:
     ) -> Decision[None]:
         """The records that remove members, and the function that undoes it."""
         gone = {each.member_id: each for each in members}
+        forgotten = gone
         for member_id in gone:
             self.forget(group.group_id, member_id)
         left = {each: known for each, known in group.members.items() if each not in gone}
         if self._migration.can_downgrade(group, left):
+            forgotten = {**gone, **left}
             reason = "the last members of the consumer protocol have gone"
             records = self._migration.downgrade(group, left, now_ms=now_ms, reason=reason)
             for member_id in left:
@@ -109,7 +111,8 @@ class Sessions:
 
         def undo(_: Exception) -> None:
             self._migration.cancel(group.group_id)
-            for member in group.members.values():
+            # Those alone: others that send no heartbeats would live on while this is repeated.
+            for member in forgotten.values():
                 self.resume(group.group_id, member)
 
         return Decision(reply=None, records=records, undo=undo)
@@ -147,4 +150,5 @@ class Sessions:
             (kind, group_id, member.member_id),
             timeout_ms,
             partial(self._fence, group_id, member.member_id, why=why),
+            is_repeated=True,
         )
