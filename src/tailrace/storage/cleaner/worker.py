@@ -14,11 +14,13 @@ The owner's thread is the one that appends. The caller of the steps decides abou
 A log that cannot be cleaned does not stop the others. The error is logged, and the log is retried,
 first after a minute, then at growing intervals up to an hour. (Kafka does not retry before the next
 start.) A log whose exchange has failed is not retried before the next start, which completes the
-exchange.
+exchange. Where only descriptors were short for the sync of its names, the next round begins with
+that sync.
 
 Invariant: at most one job at a time has a log, and a paused log has none.
 """
 
+import errno
 import logging
 import threading
 from collections import Counter
@@ -56,6 +58,8 @@ MAP_BYTES_PER_LOG_BYTE = 4
 MAP_BYTES_MIN = 4 * 1024 * 1024
 """Half of it is for keys. That is more than a batch of the usual `max.message.bytes`, so a key that
 fits one round's map fits every round's map."""
+
+_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,8 @@ class _FailedLog:
     reason: str
     retry_ms: int
     attempts: int
+    is_settled: bool
+    """Whether the names of its last exchange are on the device."""
 
 
 CLOCK_TICK_S = 0.001
@@ -160,7 +166,10 @@ class SegmentExchange:
 class CleaningJob:
     """One round over one log."""
 
-    def __init__(self, cleaner: "LogCleaner", log: Log, plan: CleaningPlan) -> None:
+    def __init__(
+        self, cleaner: "LogCleaner", log: Log, plan: CleaningPlan, *, is_settled: bool
+    ) -> None:
+        """`is_settled` says whether the names of the log's last exchange are on the device."""
         self.log = log
         self.plan = plan
         self._cleaner = cleaner
@@ -169,6 +178,7 @@ class CleaningJob:
         self._was_split = False
         # Whether files have `.swap` names, so that the exchange must be completed.
         self._is_exchange_open = False
+        self._is_settled = is_settled
         self._end_offset = plan.first_dirty
         self._segments = tuple(log.segments)
         self._config = log.config
@@ -190,6 +200,9 @@ class CleaningJob:
             CorruptionError, CleaningAbortedError, OSError: as `CleaningRound.map_keys`, and if the
                 dirty part cannot be synced.
         """
+        # Before the round has `.cleaned` files: see `swap.complete`.
+        if not self._is_settled:
+            self.settle()
         # Otherwise a crash of the machine could keep the new segment, which lacks the old value,
         # and lose the dirty one with the new value.
         if self.log.positions.recovery_point < self._segments[-1].base_offset:
@@ -252,6 +265,7 @@ class CleaningJob:
             OSError: a file cannot be renamed; a start completes the exchange.
         """
         shrink.replace_segments(self.log, planned.new, planned.old)
+        self._is_exchange_open = self._is_settled = False
         # The groups were planned with the segment that is split now.
         self._is_aborted = self._is_aborted or self._was_split
 
@@ -259,10 +273,11 @@ class CleaningJob:
         """Sync the names of the exchange, before the next step. Any thread.
 
         Raises:
-            OSError: the device refused; a start completes the exchange.
+            OSError: the device refused, and a start completes the exchange; or descriptors are
+                short, and the next round calls this first.
         """
         self.log.folder.files.sync_directory(self.log.folder.path)
-        self._is_exchange_open = False
+        self._is_settled = True
 
     def note_cleaned(self) -> None:
         """Checkpoint how far the log has been cleaned, unless it was deleted; the last step.
@@ -285,7 +300,13 @@ class CleaningJob:
         if failure is None and not self._was_split:
             self._cleaner.count_round(self, end_offset=self._end_offset)
         elif failure is not None and not isinstance(failure, CleaningAbortedError):
-            self._cleaner.note_failed(self.log, failure, is_final=self._is_exchange_open)
+            # A second fsync would report success after one that has failed, and none fails for want
+            # of descriptors.
+            may_settle = isinstance(failure, OSError) and failure.errno in _NO_DESCRIPTORS
+            is_final = self._is_exchange_open or not (self._is_settled or may_settle)
+            self._cleaner.note_failed(
+                self.log, failure, is_final=is_final, is_settled=self._is_settled
+            )
         self._free()
 
     def age_ms(self) -> int:
@@ -347,7 +368,9 @@ class LogCleaner:
             return None
         log = self._logs.get(partition)
         assert log is not None
-        job = CleaningJob(self, log, plans[partition])
+        failure = self._failure_of(log)
+        is_settled = failure is None or failure.is_settled
+        job = CleaningJob(self, log, plans[partition], is_settled=is_settled)
         self._jobs[partition] = job
         return job
 
@@ -449,13 +472,20 @@ class LogCleaner:
             done.map_load,
         )  # fmt: skip
 
-    def note_failed(self, log: Log, error: Exception, *, is_final: bool = False) -> None:
-        """Delay the next try for a log, or disable it until the next start, and log the reason."""
+    def note_failed(
+        self, log: Log, error: Exception, *, is_final: bool = False, is_settled: bool | None = None
+    ) -> None:
+        """Delay the next try for a log, or disable it until the next start, and log the reason.
+
+        `is_settled` says whether the names of its last exchange are on the device; None: as before.
+        """
         partition = log.partition
         if not self.is_in_service(log):
             return  # The log was deleted meanwhile, so its files are missing.
         known = self._failure_of(log)
         attempts = 1 if known is None else known.attempts + 1
+        if is_settled is None:
+            is_settled = known is None or known.is_settled
         # Kafka marks such a partition uncleanable until a restart, and its log grows; a full disk
         # has room again some day.
         delay_ms = min(RETRY_MS_MIN << min(attempts - 1, 10), RETRY_MS_MAX)
@@ -463,7 +493,7 @@ class LogCleaner:
         retry_ms = INT64_MAX if is_final else self._clock.now_ms() + delay_ms
         # Log text only: a log handler that kept the exception would keep slices of the log too.
         reason = str(error)
-        self._failures[partition] = _FailedLog(log, reason, retry_ms, attempts)
+        self._failures[partition] = _FailedLog(log, reason, retry_ms, attempts, is_settled)
         logger.error(
             "log_not_cleaned partition=%s attempts=%d next_in_s=%s reason=%s",
             partition, attempts, "never" if is_final else delay_ms // 1000, reason,

@@ -1,5 +1,6 @@
 """Which log is cleaned when, what a cleaned log serves, and what becomes of one that cannot be."""
 
+import errno
 import gc
 
 import pytest
@@ -227,6 +228,47 @@ def test_an_exchange_whose_names_cannot_be_flushed_is_left_to_the_next_start() -
     house.clock.time_ms += 10**10
     assert house.clean() is None
     assert latest(House(house.files.crash()).open()) == before
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_an_exchange_whose_names_lack_descriptors_is_completed_by_the_next_round(
+    *, is_killed: bool
+) -> None:
+    """A shortage is no failure of the device. The round writes nothing before that."""
+    house = House()
+    log = house.open()
+    keyed(log, "ab" * 20)
+    log.sync()
+    before = latest(log)
+    job = house.cleaner.next_job()
+    assert job is not None
+    job.exchange(job.rewrite(job.map_keys()[0]))
+    fault = DiskFault(operation="sync_directory", path_part="flights-0", error=errno.EMFILE)
+    house.files.faults.append(fault)
+    with pytest.raises(OSError, match="Too many open files") as raised:
+        job.settle()
+    job.finish(raised.value)
+    house.clock.time_ms += 60_000
+    job = house.cleaner.next_job()
+    assert job is not None
+    count = len(house.files.operations)
+    with pytest.raises(OSError, match="Too many open files") as raised:
+        job.map_keys()
+    job.finish(raised.value)
+    assert [each for each, _ in house.files.operations[count:]] == ["sync_directory"]
+    house.files.faults.clear()
+    house.clock.time_ms += 120_000
+    job = house.cleaner.next_job()
+    assert job is not None
+    groups = job.map_keys()
+    if not is_killed:
+        job.exchange(job.rewrite(groups[0]))
+        job.settle()
+        job.finish()
+        assert not house.cleaner.failures()
+    after = house.files.crash()
+    assert not [each for each in after.list("data/flights-0") if each.endswith(".swap")]
+    assert latest(House(after).open()) == before
 
 
 def flip(house: House, position: int) -> None:
