@@ -270,9 +270,20 @@ def list_from_all(
 ) -> tuple[list[T], dict[int, str]]:
     """The list of an operation that takes `brokers`, and those that are silent, with the reasons.
 
-    One that hangs would hold up the list for a minute.
-
     Raises: what the operation raises.
+    """
+    answering, silent = answering_brokers(cluster)
+    return cluster.do(operation, brokers=answering, **options), silent
+
+
+def answering_brokers(cluster: "ClusterReader") -> tuple[list[int], dict[int, str]]:
+    """The brokers that answer, and those that are silent, with the reasons.
+
+    One that hangs would hold up a list for a minute.
+
+    Raises:
+        RemoteFatalError: the broker refuses to name them.
+        RetriableError: no broker names them.
     """
     from tailrace.client.admin.cluster import brokers_of
     from tailrace.client.nodes import Node
@@ -282,8 +293,7 @@ def list_from_all(
     # By their own ids: the clients know those of the bootstrap list by others.
     nodes = {each: Node(each, *node[1:]) for each, node in call.routes.nodes.items()}
     silent = silent_brokers(cluster, nodes)
-    answering = sorted(nodes.keys() - silent.keys())
-    return cluster.do(operation, brokers=answering, **options), silent
+    return sorted(nodes.keys() - silent.keys()), silent
 
 
 def end_without(silent: Mapping[int, str], what: str) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import click
 
@@ -11,6 +11,7 @@ from tailrace.cli.on_cluster import (
     AS_JSON,
     YES,
     Connection,
+    answering_brokers,
     change,
     confirm,
     emit,
@@ -145,25 +146,31 @@ def find_hanging(
 ) -> None:
     """Find transactions that are open in a partition and never end.
 
-    Exit code 0: none found. 1: some found, or an error.
+    Where a broker does not answer within some seconds, the partitions that it leads are not
+    checked, and transactions that no other broker knows are missing, as it may coordinate them.
+
+    Exit code 0: none found. 1: some found, a broker does not answer, or an error.
     """
     # Before the question, so that a transaction does not age while brokers answer.
     now_ms = int(time.time() * 1000)
     with connection.open() as cluster:
+        answering, silent = answering_brokers(cluster)
         found = cluster.do(
             find_hanging_transactions,
-            _partitions(cluster, topics),
+            _partitions(cluster, topics, silent),
             now_ms=now_ms,
             open_for_ms=minutes * _MINUTE_MS,
+            brokers=answering if silent else None,
         )
     if as_json:
         for each in found:
             emit(TRANSACTION_FORMAT, "hanging", _state_fields(each))
-    elif not found:
+    elif not found and not silent:
         click.echo("no hanging transaction")
-    else:
+    elif found:
         for line in _table(found, now_ms):
             click.echo(line)
+    end_without(silent, "hanging transactions")
     if found:
         sys.exit(_EXIT_FOUND)
 
@@ -236,7 +243,9 @@ def terminate(transactional_id: str, *, yes: bool, as_json: bool, connection: Co
         )
 
 
-def _partitions(cluster: ClusterReader, topics: Sequence[str]) -> list[TopicPartition]:
+def _partitions(
+    cluster: ClusterReader, topics: Sequence[str], silent: Container[int]
+) -> list[TopicPartition]:
     if topics:
         found = [find_topic(cluster, each) for each in dict.fromkeys(topics)]
     else:
@@ -245,11 +254,14 @@ def _partitions(cluster: ClusterReader, topics: Sequence[str]) -> list[TopicPart
     partitions = []
     for each in found:
         for part in each.partitions:
+            name = TopicPartition(each.name, part.partition)
             # Reported, since a hanging transaction may be in it.
             if part.leader < 0:
-                say(f"{each.name}-{part.partition} was not checked: it has no leader")
+                say(f"{name} was not checked: it has no leader")
+            elif part.leader in silent:
+                say(f"{name} was not checked: broker {part.leader} leads it")
             else:
-                partitions.append(TopicPartition(each.name, part.partition))
+                partitions.append(name)
     return partitions
 
 

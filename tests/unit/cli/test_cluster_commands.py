@@ -170,6 +170,43 @@ def test_nothing_hangs_in_a_sound_cluster(cluster: ScriptedCluster) -> None:
     assert "t-0 was not checked: it has no leader" in result.stderr
 
 
+def test_hanging_transactions_are_found_where_brokers_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stderr says what is missing; one that a silent broker may coordinate is not among them."""
+    monkeypatch.setattr("tailrace.cli.on_cluster.ANSWER_LIMIT_MS", 300)
+    with real_cluster(nodes=2) as cluster:
+        cluster.create_topic("t", partitions=2)
+        cluster.coordinator_id = 2
+        states = tuple(
+            ProducerState(
+                producer_id=each, producer_epoch=2, last_timestamp=1_700_000_000_000,
+                current_txn_start_offset=10 * each, coordinator_epoch=5,
+            )
+            for each in (7, 8)
+        )  # fmt: skip
+        for producers in (states, ()):
+            part = PartitionResponse(partition_index=1, active_producers=producers)
+            topic = TopicResponse(name="t", partitions=(part,))
+            answer(cluster, ApiKey.DESCRIBE_PRODUCERS, DescribeProducersResponse(topics=(topic,)))
+            one = Listed(transactional_id="x", producer_id=7, transaction_state="Ongoing")
+            response = ListTransactionsResponse(transaction_states=(one,))
+            answer(cluster, ApiKey.LIST_TRANSACTIONS, response)
+            # It has begun another transaction since, which is not in t-1.
+            state = Described(transactional_id="x", transaction_state="Ongoing", producer_id=7)
+            described = DescribeTransactionsResponse(transaction_states=(state,))
+            answer(cluster, ApiKey.DESCRIBE_TRANSACTIONS, described)
+            cluster.nodes[1].is_paused = True
+            result = run("transaction", "find-hanging", "--bootstrap", cluster.bootstrap)
+            assert result.exit_code == 1
+            shown = [each.split()[:3] for each in result.stdout.splitlines()[1:]]
+            assert shown == ([["t-1", "70", "7"]] if producers else [])
+            assert "no hanging" not in result.stdout
+            assert "t-0 was not checked: broker 1 leads it" in result.stderr
+            assert "broker 1 does not answer this machine: node 1 (127.0.0.1:" in result.stderr
+            assert "hanging transactions of broker 1 are missing in this list" in result.stderr
+
+
 def test_a_state_that_brokers_do_not_know_is_told(cluster: ScriptedCluster) -> None:
     """The sentence has the flag and the word."""
     answer(

@@ -379,6 +379,18 @@ def test_a_transaction_hangs_if_its_coordinator_does_not_know_it() -> None:
         assert [each.transaction_start_offset for each in found] == [20, 30]
 
 
+def test_a_transaction_that_another_broker_may_know_is_not_said_to_hang() -> None:
+    """If not every broker is asked; that of a producer which one of them knows is."""
+    with stage() as at:
+        with_producers(at, state(1, start=10), state(2, start=20))
+        with_transactions(at, p1=7)
+        for numbers, hanging in ([1], [10]), ([2], []), (None, [10, 20]):
+            found = at.client.do(
+                find_hanging_transactions, [FLIGHTS], now_ms=10 * HOUR_MS, brokers=numbers
+            )
+            assert [each.transaction_start_offset for each in found] == hanging
+
+
 def test_no_coordinator_is_asked_where_no_transaction_is_old() -> None:
     """The partitions' leaders alone tell that nothing hangs."""
     with stage() as at:

@@ -297,11 +297,14 @@ def find_hanging_transactions(
     *,
     now_ms: int,
     open_for_ms: int = TRANSACTION_TIMEOUT_MAX_MS,
+    brokers: Iterable[int] | None = None,
 ) -> Steps[list[ProducerState]]:
     """Transactions in these partitions that nobody will end, ordered by partition.
 
     Only those whose last record is older than `open_for_ms` are looked at: a younger one may be on
     its way from its coordinator to the partition. `now_ms` is the time, in milliseconds since 1970.
+    Every broker is asked for what it coordinates, or `brokers` alone: a transaction that none of
+    these knows is left out then, as another broker may know it.
 
     Raises: the error of a partition, or of a broker: what was not looked at may hang too.
     """
@@ -318,7 +321,7 @@ def find_hanging_transactions(
     if not candidates:
         return []
     listed = yield from list_transactions(
-        call, producer_ids={each.producer_id for each in candidates}
+        call, producer_ids={each.producer_id for each in candidates}, brokers=brokers
     )
     described = yield from describe_transactions(call, [each.transactional_id for each in listed])
     known: dict[int, TransactionDescription] = {}
@@ -332,8 +335,10 @@ def find_hanging_transactions(
 
     def is_hanging(state: ProducerState) -> bool:
         transaction = known.get(state.producer_id)
+        if transaction is None:
+            return brokers is None
         # The producer may have begun another transaction, which does not include this partition.
-        return transaction is None or state.partition not in transaction.partitions
+        return state.partition not in transaction.partitions
 
     return sorted(filter(is_hanging, candidates), key=lambda each: each.partition)
 
