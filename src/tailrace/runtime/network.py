@@ -192,6 +192,9 @@ class KernelSocket:
         except OSError:
             # A peer may reset between `accept` and here; the first read will report it.
             host, port = "gone", 0
+        # A client over IPv4, on a socket for both: Java, and so Kafka, has its own address.
+        if host.startswith("::ffff:") and "." in host:
+            host = host.removeprefix("::ffff:")
         self._peer = f"{host}:{port}"
 
     @property

@@ -55,6 +55,25 @@ def test_a_connection_reaches_its_listener() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_client_over_ipv4_has_its_own_address_on_a_socket_for_both() -> None:
+    """Not that which IPv6 maps it to: Kafka shows, and its rules have, the first."""
+
+    async def main() -> None:
+        accepted: asyncio.Queue[AcceptedSocket] = asyncio.Queue()
+        listener = SocketNetwork().listen("::", 0, accepted.put_nowait)
+        peers = []
+        for host in ("127.0.0.1", "::1"):
+            with socket.create_connection((host, listener.port)) as ours:
+                theirs = await accepted.get()
+                peers.append((theirs.peer, f"{host}:{ours.getsockname()[1]}"))
+                theirs.close()
+        listener.close()
+        assert all(peer == own for peer, own in peers)
+
+    asyncio.run(main())
+
+
 def test_a_flood_of_connections_leaves_the_loop_to_others() -> None:
     """Nine clients wait: four are accepted, four more after a pause, the last after another."""
 
