@@ -30,8 +30,15 @@ def check_extra(extra: str, needed_by: str, *, packages: Iterable[str] | None = 
     Raises:
         MissingExtraError: one is not there; the message has the command that installs all.
     """
-    from importlib.util import find_spec
-
-    missing = [name for name in packages or EXTRAS[extra] if find_spec(name) is None]
+    missing = [name for name in packages or EXTRAS[extra] if not _is_there(name)]
     if missing:
         raise MissingExtraError(needed_by, missing, extra=extra)
+
+
+def _is_there(name: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False  # Not even the package that it is in.
