@@ -214,8 +214,9 @@ class Tailer:
                     if pending.is_done:
                         is_answered = True
                         del self._under_way[leader]
+                        still = self._still(asked, found)
                         found += self._answered(
-                            leader, asked, pending, failed=failed, must_have=must_have
+                            leader, still, pending, failed=failed, must_have=must_have
                         )
                 self._end_connecting(failed)
                 if failed:
@@ -258,6 +259,21 @@ class Tailer:
                 self._connecting[leader] = self._cluster.connecting(leader.node)
                 for each in offsets:
                     self._tried_since.setdefault(each, now)
+
+    def _still(
+        self, asked: Mapping[TopicPartition, int], found: Iterable[Fetched]
+    ) -> dict[TopicPartition, int]:
+        """The partitions of a request whose position is the one that was asked for.
+
+        One whose leader has moved may be asked of both, so that it does not wait for a broker that
+        hangs. The answer that comes second has what was given out already.
+        """
+        taken = {each.partition for each in found}
+        return {
+            each: offset
+            for each, offset in asked.items()
+            if each not in taken and self._positions.get(each) == offset
+        }
 
     def _has_news(self) -> bool:
         """Whether an answer has come, a leader can be asked, or it is clear that it cannot."""

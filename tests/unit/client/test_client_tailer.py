@@ -1,7 +1,7 @@
 """A tailer of partitions, whose logs grow, whose nodes die, and whose leaders move."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -217,3 +217,27 @@ def test_a_partition_that_cannot_be_read_holds_up_no_other(trouble: str) -> None
         # Twice 2 s for the metadata of a leader that a silent broker might know.
         assert longest_s < 5
         assert ("bootstrap server" if trouble == "silent" else "quiet-0") in errors[0]
+
+
+@pytest.mark.parametrize("limit", [None, 30])
+def test_an_answer_of_the_old_leader_and_of_the_new_one_count_once(limit: int | None) -> None:
+    """The leader moves while the old one's answer is on its way, and the new one is asked too."""
+    with stage() as (cluster, client):
+        cluster.create_topic("flights", partitions=2)
+        other = TopicPartition("flights", 1)
+        cluster.move(FLIGHTS, 2)
+        cluster.move(other, 1)
+        cluster.script.add(ApiKey.FETCH, FaultKind.DELAY, delay_s=1.5, skip=1)
+        limits = {} if limit is None else {FLIGHTS: limit}
+        tailer = Tailer(client, {FLIGHTS: 0, other: 0}, limits=limits)
+        # The answer about the other partition cannot be used. The next question about its leader
+        # tells the new leader of this one too.
+        assert values(tailer) == []
+        client.pause(0.1)
+        cluster.move(FLIGHTS, 1)
+        found: list[int] = []
+        while client.clock() < 3:
+            with suppress(RetriableError):
+                found += values(tailer)
+            client.pause(0.1)
+        assert found == [*range(30)]
