@@ -237,14 +237,20 @@ class Tailer:
         """Have a fetch under way at each leader that has none, or a connection to it begun."""
         now = self._cluster.clock()
         wanted: dict[RemoteBroker, dict[TopicPartition, int]] = {}
+        unknown: dict[str, RetriableError] = {}
         for partition, offset in self._positions.items():
             if self._retry_at.get(partition, now) > now:
                 continue
             self._retry_at.pop(partition, None)
+            # One question for a topic: it has many partitions that may have lost their leaders.
+            error = unknown.get(partition.topic)
+            if error is not None and self._cluster.routes.known(leader_of(partition)) is None:
+                failed[partition] = error
+                continue
             try:
                 wanted.setdefault(self._cluster.leader(partition), {})[partition] = offset
-            except RetriableError as error:
-                failed[partition] = error
+            except RetriableError as found:
+                failed[partition] = unknown[partition.topic] = found
         for leader, offsets in wanted.items():
             # One for each leader: a second would take records that the first is about to bring.
             if leader in self._under_way or leader in self._connecting:

@@ -241,3 +241,16 @@ def test_an_answer_of_the_old_leader_and_of_the_new_one_count_once(limit: int | 
                 found += values(tailer)
             client.pause(0.1)
         assert found == [*range(30)]
+
+
+def test_partitions_without_leaders_share_a_question() -> None:
+    """A poll asks once about their topic, and not once for each of them."""
+    with stage() as (cluster, client):
+        cluster.create_topic("quiet", partitions=20)
+        quiet = [TopicPartition("quiet", number) for number in range(20)]
+        for each in quiet:
+            cluster.move(each, -1)
+        tailer = Tailer(client, {**dict.fromkeys(quiet, 0), FLIGHTS: 0})
+        assert values(tailer) == [*range(30)]
+        # About each of the two topics; and again for the next fetch, which takes what is known.
+        assert cluster.count(ApiKey.METADATA) <= 4
