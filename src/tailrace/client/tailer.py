@@ -207,7 +207,8 @@ class Tailer:
                 failed: Failures = {}
                 self._send(failed)
                 until = min([deadline, *self._retry_at.values()])
-                if self._under_way or self._connecting:
+                # Also where nothing is under way: all partitions wait for their next attempts.
+                if self._under_way or self._connecting or not failed:
                     wait_s = max(0.0, until - self._cluster.clock())
                     self._cluster.wait_until(self._has_news, wait_s)
                 for leader, (asked, pending) in list(self._under_way.items()):

@@ -254,3 +254,16 @@ def test_partitions_without_leaders_share_a_question() -> None:
         assert values(tailer) == [*range(30)]
         # About each of the two topics; and again for the next fetch, which takes what is known.
         assert cluster.count(ApiKey.METADATA) <= 4
+
+
+def test_a_poll_waits_while_no_partition_may_be_asked() -> None:
+    """It takes its time and not the processor's, although no answer is under way."""
+    with stage() as (cluster, client):
+        cluster.create_topic("quiet")
+        quiet = TopicPartition("quiet", 0)
+        cluster.move(quiet, -1)
+        tailer = Tailer(client, {quiet: 0, FLIGHTS: 0}, limits={FLIGHTS: 30})
+        assert values(tailer) == [*range(30)]
+        began = client.clock()
+        assert tailer.poll(0.2) == []
+        assert client.clock() == pytest.approx(began + 0.2)
