@@ -20,9 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeAlias, TypeVar
+from uuid import UUID
 
 from tailrace.errors import (
     ConfigError,
+    CorruptionError,
     DirectoryError,
     OffsetOutOfRangeError,
     OffsetsDeletedError,
@@ -30,11 +32,13 @@ from tailrace.errors import (
 from tailrace.model import IsolationLevel, Offset, TopicPartition
 from tailrace.reading.directory import unreadable
 from tailrace.reading.located import OnSkip, Skipped, decoding
-from tailrace.reading.reader import StoredBatch, StoredRun
+from tailrace.reading.reader import FolderGoneError, StoredBatch, StoredRun
 from tailrace.reading.view import LogView, Span, open_view
 from tailrace.records.builder import Record, records_of
 from tailrace.runtime.extras import check_extra
 from tailrace.runtime.files import Files
+from tailrace.storage import names
+from tailrace.storage.checkpoints import read_partition_metadata
 from tailrace.values import dataclass
 
 if TYPE_CHECKING:
@@ -128,6 +132,8 @@ class Log:
         self._closed = threading.Event()
         self._pause = self._closed.wait if pause is None else pause
         self._view: LogView | None = None
+        self._topic_id: UUID | None = None
+        """The id of the topic at the last look; None: the folder has none that can be read."""
         self._look_seconds = 0.0
 
     def __repr__(self) -> str:
@@ -156,6 +162,8 @@ class Log:
         """
         self._check_open()
         began = time.monotonic()
+        # Before the look: a folder that is made again meanwhile has another id at the next one.
+        topic_id = self._read_topic_id()
         # A follower looks several times a second: the transactions continue from the last look, and
         # not from the snapshot.
         known = None if self._view is None else self._view.transactions
@@ -168,6 +176,7 @@ class Log:
                 on_skip=self._on_skip,
                 known=known,
             )
+        self._topic_id = topic_id
         self._look_seconds = time.monotonic() - began
 
     def earliest_offset(self) -> Offset:
@@ -245,7 +254,8 @@ class Log:
             OffsetOutOfRangeError: the log does not have `start`.
             OffsetsDeletedError: retention was faster than the reading; it says where to go on.
             CorruptionError: bytes are damaged and may not be skipped; with file and position.
-            DirectoryError: the folder is gone, or a file cannot be read.
+            DirectoryError: the folder is gone, or its topic was created again; or a file cannot be
+                read.
             ValueError: the log is closed.
         """
         return self._read(
@@ -345,7 +355,7 @@ class Log:
         view = self._looked()
         at = view.reader.start_offset if wanted.start is None else wanted.start
         _check_within(view, at)
-        start_time_ms = wanted.start_time_ms
+        start_time_ms, topic_id = wanted.start_time_ms, self._topic_id
         while True:
             # Of this look: what is appended later comes with the next one.
             end = view.latest_offset()
@@ -372,6 +382,7 @@ class Log:
                 return
             self.refresh()
             view = self._looked()
+            self._check_is_same_topic(topic_id)
             # Retention was faster than the reader, and has deleted what comes next.
             if at < view.reader.start_offset:
                 raise OffsetsDeletedError(
@@ -392,6 +403,24 @@ class Log:
             self.refresh()
         assert self._view is not None
         return self._view
+
+    def _read_topic_id(self) -> UUID | None:
+        with self._explaining():
+            try:
+                path = f"{self.folder}/{names.PARTITION_METADATA}"
+                return read_partition_metadata(self._files, path)
+            # It may be written this moment; and the records are whole without it.
+            except (CorruptionError, FileNotFoundError):
+                return None
+
+    def _check_is_same_topic(self, before: UUID | None) -> None:
+        # Read after the look, as the id before was read before its look.
+        now = self._read_topic_id()
+        if None not in {before, now} and now != before:
+            raise FolderGoneError(
+                f"{self.folder} is that of another topic by now: {self.partition.topic} was "
+                "deleted and created again while it was read; read it from its start"
+            )
 
     def _check_open(self) -> None:
         if self._closed.is_set():

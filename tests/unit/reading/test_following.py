@@ -2,12 +2,19 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from uuid import UUID
 
 import pytest
 
-from tailrace.errors import CorruptionError, OffsetOutOfRangeError, OffsetsDeletedError
+from tailrace.errors import (
+    CorruptionError,
+    DirectoryError,
+    OffsetOutOfRangeError,
+    OffsetsDeletedError,
+)
 from tailrace.reading.log import FOLLOW_SECONDS, Log
 from tailrace.reading.transactions import find_open_transactions
+from tailrace.storage.checkpoints import write_partition_metadata
 from tailrace.storage.log import Log as BrokerLog
 from tailrace.testing import MemoryFiles
 from tests.unit.reading.logs import FORMATS, a_log, offsets_as, offsets_in
@@ -45,6 +52,11 @@ def followed(files: MemoryFiles, *steps: Callable[[], object], **options: str) -
     pauses = Pauses(*steps)
     pauses.log = a_log(files, pause=pauses, **options)
     return pauses.log
+
+
+def note_topic_id(files: MemoryFiles, number: int) -> None:
+    """Write the file with the id of the topic."""
+    write_partition_metadata(files, FOLDER, "partition.metadata", topic_id=UUID(int=number))
 
 
 def growing(files: MemoryFiles) -> tuple[BrokerLog, list[Callable[[], object]]]:
@@ -213,3 +225,22 @@ def test_damage_that_is_appended_is_told() -> None:
         offsets_as("records", log, follow=True)
     assert (caught.value.path, caught.value.position) == (path(0, ".log"), len(whole))
     assert str(PARTITION) in log.folder
+
+
+def test_a_topic_that_was_created_again_is_told() -> None:
+    """Its records are not given out as if they followed those of the old topic."""
+    files = MemoryFiles()
+    filled(files, 3)
+    note_topic_id(files, 1)
+
+    def create_again() -> None:
+        files.remove_tree(FOLDER)
+        filled(files, 9)
+        note_topic_id(files, 2)
+
+    log = followed(files, create_again)
+    records = log.records(follow=True)
+    assert [next(records).offset for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(DirectoryError, match="flights was deleted and created again"):
+        next(records)
+    assert offsets_as("records", log) == list(range(9))
