@@ -7,10 +7,12 @@ batches after it, and from the transaction indexes.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from operator import itemgetter
+from typing import NamedTuple
 
 from tailrace.errors import CorruptionError, UnsupportedCodecError
-from tailrace.model import OFFSET_MAX, Offset, Position, ProducerId
+from tailrace.model import OFFSET_MAX, LeaderEpoch, Offset, Position, ProducerId
 from tailrace.reading.listing import SegmentFiles, open_sibling
 from tailrace.reading.lookup import position_near
 from tailrace.reading.producers import ProducerWalk
@@ -67,6 +69,18 @@ def find_aborted(files: Files, segments: Sequence[SegmentFiles], offset: Offset)
     return AbortedRecords(found)
 
 
+class SeenBatch(NamedTuple):
+    """A batch as far as it differs from another one that took its place."""
+
+    base_offset: Offset
+    leader_epoch: LeaderEpoch
+    crc: int
+
+    @classmethod
+    def of(cls, batch: Batch) -> "SeenBatch":
+        return cls(batch.base_offset, batch.leader_epoch, batch.crc)
+
+
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
     """The transactions that are open at the end of a log, as its files tell."""
@@ -75,6 +89,8 @@ class OpenTransactions:
     """State of the producers after the batches up to there; not to be changed."""
     next_offset: Offset
     """After the last batch that was looked at."""
+    last: SeenBatch | None = None
+    """The last batch that was looked at; None if all is from a snapshot."""
 
     @property
     def first_offset(self) -> Offset | None:
@@ -101,11 +117,15 @@ def find_open_transactions(
     Raises:
         OSError: a file cannot be read.
     """
-    # A log that is shorter than at the last look was truncated: its producers are not those known.
-    if known is None or known.next_offset > end:
+    last = None if known is None else known.last
+    # A log that was truncated since the last look, or is another one of that name, may be longer
+    # again: its producers are not those known.
+    if known is None or last is None or not _has(files, segments, last):
         walk, start = _newest_snapshot(files, folder, end)
+        last = None
     else:
         walk, start = known.walk.copy(), known.next_offset
+    seen: Batch | None = None
     for number, segment in enumerate(segments):
         following = segments[number + 1 : number + 2]
         # All of this segment lies before the start, since the next one begins there or before.
@@ -125,12 +145,29 @@ def find_open_transactions(
                     continue
                 if batch.has_producer:
                     walk.see(batch)
-                start = batch.next_offset
+                start, seen = batch.next_offset, batch
         except (CorruptionError, UnsupportedCodecError):
             break  # A broker would not get past it either.
         finally:
             file.close()
-    return OpenTransactions(walk, start)
+    return OpenTransactions(walk, start, last if seen is None else SeenBatch.of(seen))
+
+
+def _has(files: Files, segments: Sequence[SegmentFiles], wanted: SeenBatch) -> bool:
+    """Whether a log still has a batch where it was."""
+    number = bisect_right(segments, wanted.base_offset, key=lambda each: each.base_offset) - 1
+    if number < 0:
+        return False
+    segment = segments[number]
+    with closing(files.open(segment.path, read_only=True)) as file:
+        near = position_near(files, segment, file, offset=wanted.base_offset)
+        try:
+            for _, batch in walk_batches(file, segment.path, start=near, limit=segment.size):
+                if batch.base_offset >= wanted.base_offset:
+                    return SeenBatch.of(batch) == wanted
+        except CorruptionError:
+            pass  # All is read again from a snapshot, up to the damage.
+    return False
 
 
 def _newest_snapshot(files: Files, folder: str, end: Offset) -> tuple[ProducerWalk, Offset]:

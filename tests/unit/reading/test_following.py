@@ -244,3 +244,19 @@ def test_a_topic_that_was_created_again_is_told() -> None:
     with pytest.raises(DirectoryError, match="flights was deleted and created again"):
         next(records)
     assert offsets_as("records", log) == list(range(9))
+
+
+def test_a_tail_that_was_replaced_between_two_looks_is_read_anew() -> None:
+    """Nothing of a transaction is shown that began where the log had other records before."""
+    files = MemoryFiles()
+    append_plain(open_at(files), 6)
+    log = a_log(files, isolation="read_committed")
+    assert log.latest_offset() == 6
+    files.remove_tree(FOLDER)
+    writer = open_at(files)
+    append_plain(writer, 2)
+    TransactionalProducer(writer, 1).append(2)
+    append_plain(writer, 4)
+    log.refresh()
+    assert log.latest_offset() == 2
+    assert offsets_as("records", log) == [0, 1]
