@@ -149,6 +149,26 @@ def test_a_record_carries_the_trace_it_was_sent_in() -> None:
     play(scene)
 
 
+def test_a_record_that_is_sent_on_carries_one_trace() -> None:
+    """The caller's trace takes the place of the one that it came with; other headers stay."""
+    tracer = TracerProvider().get_tracer("test")
+    parent = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    old = [("traceparent", parent), ("tracestate", b"vendor=1")]
+
+    async def scene(stage: Stage) -> None:
+        async with stage.producer(interceptors=[TraceHeaders()]) as producer:
+            with tracer.start_as_current_span("request") as span:
+                await producer.send("t", b"x", partition=0, headers=[*old, ("mine", b"1")])
+            await producer.send("t", b"x", partition=0, headers=old)
+        inside, outside = stage.cluster.log("t", 0).records
+        (mine, (name, found)) = inside.headers
+        assert (mine, name) == (("mine", b"1"), "traceparent")
+        assert f"{span.get_span_context().trace_id:032x}".encode() in (found or b"")
+        assert outside.headers == tuple(old)
+
+    play(scene)
+
+
 def test_send_many_shows_its_progress() -> None:
     """The numbers add up to the rows, those that failed included, and come bit by bit."""
     shown: list[int] = []

@@ -32,14 +32,23 @@ _BOUNDS_S: Final = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.
 
 
 class TraceHeaders(ProducerInterceptor):
-    """Adds the current trace (`traceparent` by default) to the headers of each record."""
+    """Adds the current trace (`traceparent` by default) to the headers of each record.
+
+    It takes the place of headers of these names, as those of a consumed record that is sent on.
+    """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """The record with the headers that the program's propagators write, if there is a trace."""
         carrier: dict[str, str] = {}
         propagate.inject(carrier)
+        if not carrier:
+            return record
         added = tuple((name, text.encode()) for name, text in carrier.items())
-        return record._replace(headers=record.headers + added) if added else record
+        # Readers take the first header of a name or the last one: with two they would disagree. And
+        # what the old trace has beside its id is not that of the new one.
+        names = propagate.get_global_textmap().fields | carrier.keys()
+        kept = tuple(each for each in record.headers if each[0] not in names)
+        return record._replace(headers=kept + added)
 
 
 class BatchSpans(BatchHook):
