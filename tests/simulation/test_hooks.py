@@ -169,6 +169,29 @@ def test_a_record_that_is_sent_on_carries_one_trace() -> None:
     play(scene)
 
 
+def test_producers_may_share_a_hook() -> None:
+    """Each batch has a span of its own, although both producers send at the same time."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    hooks = [BatchSpans(provider)]
+
+    async def scene(stage: Stage) -> None:
+        stage.cluster.create_topic("u", partitions=1)
+        async with (
+            stage.producer(client_id="a", hooks=hooks) as first,
+            stage.producer(client_id="b", hooks=hooks) as second,
+        ):
+            receipts = [first.send("t", b"x", partition=0), second.send("u", b"x", partition=0)]
+            for each in receipts:
+                await each
+
+    play(scene)
+    spans = exporter.get_finished_spans()
+    assert sorted(each.name for each in spans) == ["send t", "send u"]
+    assert not [event.name for each in spans for event in each.events]
+
+
 def test_send_many_shows_its_progress() -> None:
     """The numbers add up to the rows, those that failed included, and come bit by bit."""
     shown: list[int] = []

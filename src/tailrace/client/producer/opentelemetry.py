@@ -51,21 +51,26 @@ class TraceHeaders(ProducerInterceptor):
         return record._replace(headers=kept + added)
 
 
+def _key(batch: BatchInfo) -> tuple[str, int]:
+    # Numbers are those of one producer, and a program may give a hook to several.
+    return batch.client_id, batch.number
+
+
 class BatchSpans(BatchHook):
     """A span for each batch that is sent."""
 
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
         """Use `provider`, or the program's global tracer provider if it is None."""
         self._tracer = trace.get_tracer("tailrace", tracer_provider=provider)
-        self._spans: dict[int, trace.Span] = {}
+        self._spans: dict[tuple[str, int], trace.Span] = {}
 
     def on_send(self, batch: BatchInfo) -> None:
         """Begin a span; a further attempt becomes an event of it."""
-        span = self._spans.get(batch.number)
+        span = self._spans.get(_key(batch))
         if span is not None:
             span.add_event("sent again", {"attempt": batch.attempt})
             return
-        self._spans[batch.number] = self._tracer.start_span(
+        self._spans[_key(batch)] = self._tracer.start_span(
             f"send {batch.partition.topic}",
             # A batch has records of many traces, so its span belongs to none of them.
             context=trace.set_span_in_context(trace.INVALID_SPAN),
@@ -83,7 +88,7 @@ class BatchSpans(BatchHook):
 
     def on_done(self, batch: BatchInfo, error: Exception | None) -> None:
         """End the span, with the offset or the error."""
-        span = self._spans.pop(batch.number, None)
+        span = self._spans.pop(_key(batch), None)
         if span is None:
             return
         if error is None:
@@ -109,7 +114,7 @@ class SendDurations(BatchHook):
         `clock` returns monotonic seconds.
         """
         self._clock = clock
-        self._begun: dict[int, float] = {}
+        self._begun: dict[tuple[str, int], float] = {}
         self._histogram = metrics.get_meter("tailrace", meter_provider=provider).create_histogram(
             "messaging.client.operation.duration",
             unit="s",
@@ -119,11 +124,11 @@ class SendDurations(BatchHook):
 
     def on_send(self, batch: BatchInfo) -> None:
         """Note the time of the first attempt."""
-        self._begun.setdefault(batch.number, self._clock())
+        self._begun.setdefault(_key(batch), self._clock())
 
     def on_done(self, batch: BatchInfo, error: Exception | None) -> None:
         """Record the time; a batch that was never sent has none."""
-        begun = self._begun.pop(batch.number, None)
+        begun = self._begun.pop(_key(batch), None)
         if begun is None:
             return
         attributes = {

@@ -228,6 +228,8 @@ class BatchInfo(NamedTuple):
     """1 for the first attempt; 0 for a batch that was never sent."""
     base_offset: int = -1
     """Offset of the first record, once it is acknowledged and the broker has sent it."""
+    client_id: str = ""
+    """The `client.id` of this producer, which tells its batches from those of others."""
 
 
 class BatchHook:

@@ -331,7 +331,7 @@ class Sender:
         if self._hooks:
             if batch.number < 0:
                 batch.number = next(self._numbers)
-            self.calls.append(partial(self._hooks.on_send, _info_of(batch)))
+            self.calls.append(partial(self._hooks.on_send, _info_of(batch, self._config)))
         return batch
 
     def _send(self, node_id: int, batches: Batches, now: float) -> None:
@@ -472,7 +472,7 @@ class Sender:
         codec = self._config.compression_type
         self._accumulator.supply.ratios.reset(batch.partition.topic, codec, batch.ratio)
         self._accumulator.supply.note_too_large(batch.partition.topic, batch.size)
-        info = _info_of(batch) if self._hooks else None
+        info = _info_of(batch, self._config) if self._hooks else None
         parts = [InFlightBatch(each) for each in batch.sealed.split()]
         if self._transactions is not None:
             self._transactions.sequences.split(batch, parts)
@@ -539,7 +539,7 @@ class Sender:
         outcome = batch.outcome
         # First: a caller that the outcome wakes finds its memory free.
         self._accumulator.end(batch)
-        info = _info_of(batch) if self._hooks else None
+        info = _info_of(batch, self._config) if self._hooks else None
         self._metrics.ended(batch)
         if outcome.is_forgotten and outcome.failure is not None:
             log.warning(
@@ -628,7 +628,7 @@ def _by_topic(batches: Batches) -> tuple[TopicProduceData, ...]:
     )
 
 
-def _info_of(batch: ClosedBatch) -> BatchInfo:
+def _info_of(batch: ClosedBatch, config: ProducerConfig) -> BatchInfo:
     sent = batch if isinstance(batch, InFlightBatch) and batch.number >= 0 else None
     return BatchInfo(
         number=-1 if sent is None else sent.number,
@@ -637,6 +637,7 @@ def _info_of(batch: ClosedBatch) -> BatchInfo:
         byte_count=batch.size,
         attempt=0 if sent is None else sent.attempts + 1,
         base_offset=batch.outcome.base_offset,
+        client_id=config.client_id,
     )
 
 
