@@ -8,11 +8,11 @@ Each check has a reason that holds for this broker. So these are not there:
     vm.dirty_ratio, schedulers   a device that is too slow is too slow with each of them
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 from tailrace.broker.config import BrokerConfig
+from tailrace.config.providers import referred_files
 from tailrace.config.settings import INT64_MAX, is_secret_name
 from tailrace.runtime.machine import Directory, Machine
 from tailrace.runtime.network import BACKLOG
@@ -34,9 +34,6 @@ REMOTE: Final = frozenset({
 })  # fmt: skip
 """Types of file systems that are on other machines."""
 IN_MEMORY: Final = frozenset(("tmpfs", "ramfs"))
-
-_REFERENCES: Final = re.compile(r"\$\{[^}:]*:([^}:]+):[^}]*\}")
-"""Matches references to files in values (`config.providers`)."""
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -394,12 +391,13 @@ def _size(count: int) -> str:
 def secret_files(texts: Mapping[str, str], file: str | None) -> list[str]:
     """The files with secrets that settings name, and `file`, if it has some itself.
 
-    A reference to another place, such as `${file:/run/secrets/a:b}`, names that one.
+    A reference to another place, such as `${file:/run/secrets/a:b}`, names that one; a variable has
+    no file.
     """
     found = []
     for name, text in texts.items():
-        places = _REFERENCES.findall(text)
-        if places:
+        places = referred_files(text, texts)
+        if places is not None:
             found += [place for place in places if place.startswith("/")]
         elif name.endswith("ssl.keystore.location"):
             found.append(text)

@@ -66,6 +66,21 @@ def refers(text: str, providers: Collection[str]) -> bool:
     return any(each[1] in providers for each in _REFERENCE.finditer(text))
 
 
+def referred_files(text: str, texts: Mapping[str, str]) -> list[str] | None:
+    """The files in which what a value refers to is kept; None if it refers to nothing.
+
+    `texts` are the settings, which may name the classes of the providers.
+    """
+    found: list[str] | None = None
+    for provider, path, key in (each.groups() for each in _REFERENCE.finditer(text)):
+        kind = texts.get(f"{_PREFIX}{provider}.class", "").strip()
+        if path or kind:
+            found = found or []
+        if found is not None and path and kind != _ENVIRONMENT:
+            found.append(f"{path}/{key}" if kind == _DIRECTORY else path)
+    return found
+
+
 class _Look(Protocol):
     """Looks a value up; raises a ValueError that says why it is not there."""
 

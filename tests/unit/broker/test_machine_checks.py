@@ -164,6 +164,19 @@ def test_files_with_secrets_are_those_that_settings_name() -> None:
     assert secret_files(given, "server.properties") == ["server.properties"]
 
 
+def test_references_name_the_places_of_their_providers() -> None:
+    """A variable is in no file, and a directory has a file for each value."""
+    classes = "org.apache.kafka.common.config.provider"
+    named = {
+        "config.providers": "env,dir",
+        "config.providers.env.class": f"{classes}.EnvVarConfigProvider",
+        "config.providers.dir.class": f"{classes}.DirectoryConfigProvider",
+        "ssl.key.password": "${env:KEY_PASSWORD}",
+        "ssl.keystore.password": "${dir:/run/secrets:keystore}",
+    }
+    assert secret_files(named, "server.properties") == ["/run/secrets/keystore"]
+
+
 def test_this_machine_is_read(tmp_path: Path) -> None:
     """A taken port fails the command; a directory that is open elsewhere, and a readable secret."""
     data, file = tmp_path / "data", tmp_path / "server.properties"
