@@ -234,6 +234,11 @@ def _backlog(machine: Machine) -> Iterator[Check]:
 def _ports(machine: Machine, config: BrokerConfig) -> Iterator[Check]:
     # A node that runs has its directories and its ports.
     runs = any(each.is_in_use for each in machine.directories)
+    reserved = _ports_of(machine.reserved_ports)
+    low, high = machine.local_ports or (1, 0)
+    given = [each for _, each in listened(config) if low <= each <= high and each not in reserved]
+    # All at once: the setting is replaced as a whole.
+    wanted = ",".join([*filter(None, [machine.reserved_ports]), *map(str, dict.fromkeys(given))])
     for host, port in listened(config):
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         reason = machine.refused_ports.get((host, port))
@@ -244,17 +249,26 @@ def _ports(machine: Machine, config: BrokerConfig) -> Iterator[Check]:
                 f"{address}: {reason}; another process may listen there, or systemd for this node",
                 f"ss -ltnp 'sport = :{port}'",
             )
-        elif machine.local_ports and machine.local_ports[0] <= port <= machine.local_ports[1]:
-            low, high = machine.local_ports
+        elif port in given:
             yield Check(
                 "warn",
                 "port",
                 f"{address} is one of those from {low} to {high} that the kernel gives to "
                 "connections; one of them may have it when the node starts",
-                f"sysctl net.ipv4.ip_local_reserved_ports={port}, or another port",
+                f"sysctl net.ipv4.ip_local_reserved_ports={wanted}, or another port",
             )
         else:
             yield Check("ok", "port", f"{address} is {'in use by the node' if reason else 'free'}")
+
+
+def _ports_of(text: str) -> set[int]:
+    """The ports of a list such as 8080,9092-9094."""
+    found: set[int] = set()
+    for each in text.split(","):
+        first, _, last = each.strip().partition("-")
+        if first.isdecimal():
+            found.update(range(int(first), int(last if last.isdecimal() else first) + 1))
+    return found
 
 
 def listened(config: BrokerConfig) -> list[tuple[str, int]]:

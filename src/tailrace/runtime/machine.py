@@ -83,6 +83,8 @@ class Machine:
     """`net.core.somaxconn`."""
     local_ports: tuple[int, int] | None
     """`net.ipv4.ip_local_port_range`."""
+    reserved_ports: str = ""
+    """`net.ipv4.ip_local_reserved_ports`, such as 8080,9092-9094."""
     is_clock_kept: bool | None
     """Whether something keeps the clock right, such as chronyd."""
     directories: Sequence[Directory]
@@ -119,6 +121,7 @@ def read_machine(
         swappiness=kernel.number("/proc/sys/vm/swappiness"),
         backlog_max=kernel.number("/proc/sys/net/core/somaxconn"),
         local_ports=_port_range(kernel),
+        reserved_ports=kernel.text("/proc/sys/net/ipv4/ip_local_reserved_ports").strip(),
         is_clock_kept=_is_clock_kept(),
         directories=[_directory(each, kernel) for each in dict.fromkeys(directories)],
         refused_ports=refused,

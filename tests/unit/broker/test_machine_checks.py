@@ -177,6 +177,20 @@ def test_references_name_the_places_of_their_providers() -> None:
     assert secret_files(named, "server.properties") == ["/run/secrets/keystore"]
 
 
+def test_reserved_ports_are_not_given_to_connections() -> None:
+    """The advice keeps those that are reserved, names all that are not, and is enough."""
+    listeners = "PLAINTEXT://:9092,B://:9093,C://:9094"
+    settings = {
+        "listeners": listeners,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
+    }
+    machine = replace(GOOD, local_ports=(9000, 9999), reserved_ports="80,9094-9095")
+    first, second = found(machine, **settings)
+    advice = "sysctl net.ipv4.ip_local_reserved_ports=80,9094-9095,9092,9093, or another port"
+    assert (first.advice, second.advice) == (advice, advice)
+    assert found(replace(machine, reserved_ports="80,9092-9095"), **settings) == []
+
+
 def test_this_machine_is_read(tmp_path: Path) -> None:
     """A taken port fails the command; a directory that is open elsewhere, and a readable secret."""
     data, file = tmp_path / "data", tmp_path / "server.properties"
