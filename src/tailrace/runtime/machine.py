@@ -8,6 +8,7 @@ import ctypes
 import errno
 import os
 import pwd
+import re
 import resource
 import socket
 import stat
@@ -20,6 +21,8 @@ from typing import NamedTuple
 from tailrace.values import dataclass
 
 Address = tuple[str, int]
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 _TIME_ERROR = 5
 """The answer of adjtimex(2) where nothing keeps the clock right."""
@@ -137,7 +140,7 @@ class _Kernel(NamedTuple):
     def text(self, path: str) -> str:
         """The content of a file; empty where there is none."""
         with suppress(OSError):
-            return Path(self.root + path).read_text(encoding="utf-8", errors="replace")
+            return Path(self.root + path).read_text(encoding="utf-8", errors="surrogateescape")
         return ""
 
     def number(self, path: str) -> int | None:
@@ -305,11 +308,12 @@ def _is_in_use(path: str) -> bool:
 def _mount_of(path: str, kernel: _Kernel) -> Mount | None:
     """The mount that a path is on: the last one of those with the longest mount point."""
     found = None
-    for line in kernel.text("/proc/self/mountinfo").splitlines():
+    # By single characters: a name may have any other space, and any other end of a line.
+    for line in filter(None, kernel.text("/proc/self/mountinfo").split("\n")):
         own, _, rest = line.partition(" - ")
-        fields, (kind, _, options) = own.split(), rest.split(" ", 2)
-        # The kernel writes spaces and some others as \040.
-        point = fields[4].encode("latin-1", "replace").decode("unicode_escape")
+        fields, (kind, _, options) = own.split(" "), rest.split(" ", 2)
+        # The kernel writes spaces and some others as \040, and all else as it is.
+        point = _ESCAPE.sub(lambda each: chr(int(each[1], 8)), fields[4])
         is_above = path == point or path.startswith(f"{point.rstrip('/')}/")
         if is_above and (found is None or len(point) >= len(found.point)):
             all_options = [*fields[5].split(","), *options.split(",")]

@@ -1,6 +1,7 @@
 """`tailrace check` on readings of machines, and on the one that runs the tests."""
 
 import json
+import os
 import re
 import socket
 from collections.abc import Mapping
@@ -242,6 +243,22 @@ def test_limits_of_control_groups_are_read(tmp_path: Path) -> None:
     [directory] = machine.directories
     expected = Mount(str(data), "xfs", frozenset(["rw", "noatime", "nobarrier"]))
     assert directory.mount == expected
+
+
+@pytest.mark.parametrize("name", ["données", "データ", "a\u3000b", "a\u2028b", "a\\b", "\udcff"])
+def test_a_mount_is_found_whatever_its_name_is(tmp_path: Path, name: str) -> None:
+    """Also where the name is not of Latin letters, or has a space that only people take for one."""
+    data = tmp_path / name
+    data.mkdir()
+    mounts = tmp_path / "proc/self/mountinfo"
+    mounts.parent.mkdir(parents=True)
+    point = str(data).replace("\\", "\\134")
+    text = f"20 1 8:1 / / rw - overlay none rw\n21 20 8:2 / {point} rw - xfs /dev/data rw\n"
+    mounts.write_bytes(os.fsencode(text))
+    machine = read_machine(directories=[str(data)], addresses=[], secrets=[], root=str(tmp_path))
+    assert [each.mount for each in machine.directories] == [
+        Mount(str(data), "xfs", frozenset(["rw"]))
+    ]
 
 
 def test_a_machine_that_shows_nothing_is_read(tmp_path: Path) -> None:
