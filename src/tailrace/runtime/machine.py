@@ -297,11 +297,12 @@ def _content(path: str) -> tuple[int, int]:
 
 def _is_in_use(path: str) -> bool:
     """Whether another process has the lock of a log directory; it is not taken for that."""
-    try:
-        with Path(path, ".lock").open("rb") as lock:
+    # A file that this user may not read says nothing.
+    with suppress(OSError), Path(path, ".lock").open("rb") as lock:
+        try:
             os.lockf(lock.fileno(), os.F_TEST, 0)
-    except OSError as error:
-        return error.errno in (errno.EACCES, errno.EAGAIN)
+        except OSError as error:
+            return error.errno in (errno.EACCES, errno.EAGAIN)
     return False
 
 

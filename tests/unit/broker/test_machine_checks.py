@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from tailrace.broker.machine_checks import Check, checks, secret_files
 from tailrace.runtime.machine import Directory, Machine, Mount, read_machine
 from tailrace.values import replace
 from tests.unit.cli.running import documented, run
+
+NOBODY = 65534
+"""A user who owns nothing."""
 
 DATA = Directory(
     path="/data",
@@ -259,6 +263,23 @@ def test_a_mount_is_found_whatever_its_name_is(tmp_path: Path, name: str) -> Non
     assert [each.mount for each in machine.directories] == [
         Mount(str(data), "xfs", frozenset(["rw"]))
     ]
+
+
+def test_a_lock_that_may_not_be_read_says_nothing() -> None:
+    """A directory of another user is not taken for one that a node has open."""
+    is_root = os.geteuid() == 0
+    # Not in `tmp_path`, which no other user may enter.
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        Path(name, ".lock").touch(mode=0)
+        if is_root:
+            os.seteuid(NOBODY)
+        try:
+            machine = read_machine(directories=[name], addresses=[], secrets=[])
+        finally:
+            if is_root:
+                os.seteuid(0)
+    assert [each.is_in_use for each in machine.directories] == [False]
 
 
 def test_a_machine_that_shows_nothing_is_read(tmp_path: Path) -> None:
