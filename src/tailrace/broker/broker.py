@@ -226,6 +226,7 @@ class RunningBroker:
             clock=runtime.clock,
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
+            can_delete_topics=config.can_delete_topics,
             fetch_sessions=self.fetch_sessions,
             sends_to_nearest=config.kraft.sends_to_nearest,
             leader_quota=self._leader_quota,

@@ -237,6 +237,11 @@ class BrokerConfig:
         default=True,
         text="Whether asking for a topic that does not exist creates it.",
     )
+    can_delete_topics: bool = setting(
+        "delete.topic.enable",
+        default=True,
+        text="Whether DeleteTopics deletes; else each topic is TOPIC_DELETION_DISABLED.",
+    )
     frame_bytes_max: int = setting(
         "socket.request.max.bytes",
         default=FRAME_BYTES_MAX,

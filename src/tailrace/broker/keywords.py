@@ -72,6 +72,9 @@ class BrokerSettings(TypedDict, total=False):
     this broker is its own controller, and the only one."""
     auto_create_topics_enable: bool
     """`auto.create.topics.enable`: Whether asking for a topic that does not exist creates it."""
+    delete_topic_enable: bool
+    """`delete.topic.enable`: Whether DeleteTopics deletes; else each topic is
+    TOPIC_DELETION_DISABLED."""
     socket_request_max_bytes: int
     """`socket.request.max.bytes`: Largest produce request in bytes; other requests have a lower
     limit of their own."""

@@ -229,9 +229,6 @@ metrics.recording.level string INFO
 metrics.sample.window.ms long 30000
 telemetry.max.bytes int 1048576
 """,
-    "Topics can always be deleted.": """\
-delete.topic.enable bool true
-""",
     "Every version that is offered is stable.": """\
 unstable.api.versions.enable
 unstable.feature.versions.enable

@@ -8,7 +8,8 @@ Behaviour: a topic is deleted when the response is sent, also after a crash. Rea
 Version notes: from v5 on a topic above the quota of its client is refused
     (THROTTLING_QUOTA_EXCEEDED), and below it is deleted and the client delayed (KIP-599); v6 names
     topics by name or by id, not both (INVALID_REQUEST).
-Not done: `delete.topic.enable`.
+    With `delete.topic.enable=false` none is deleted (TOPIC_DELETION_DISABLED, before v3
+    INVALID_REQUEST).
 """
 
 from collections import Counter
@@ -16,11 +17,14 @@ from collections.abc import Iterator
 from functools import partial
 from uuid import UUID
 
+from tailrace.cluster.control.topics import deletion_refusal
 from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
 from tailrace.handlers.groups import forget_topic
+from tailrace.handlers.refusals import refusal
 from tailrace.handlers.services import Services, error_code
 from tailrace.handlers.topics import delete_topic
+from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
@@ -38,6 +42,11 @@ async def handle_delete_topics(
     services: Services, header: RequestHeader, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     """Delete the requested topics; refused ones get an error code."""
+    if not services.can_delete_topics:
+        code = deletion_refusal(header.api_version)
+        answer = refusal(APIS[ApiKey.DELETE_TOPICS], request, code)
+        assert isinstance(answer, DeleteTopicsResponse)
+        return answer
     slices = Slices()
     counts: Counter[tuple[str | None, UUID]] = Counter()
     # A name and an id may mean the same topic, so both are counted before the first deletion; after

@@ -223,6 +223,8 @@ class Services:
     is_durable: bool
     """Whether acks=all waits until the records are on the device (`tailrace.durability`)."""
     auto_create_topics: bool
+    can_delete_topics: bool
+    """`delete.topic.enable`."""
     fetch_sessions: FetchSessions
     sends_to_nearest: bool = False
     """Whether consumers are sent to followers in their rack (`replica.selector.class`, KIP-392)."""

@@ -193,6 +193,7 @@ class ControllerNode:
             chance=runtime.chance,
             config=config.control,
             rules=config_rules(config.consumer_groups),
+            can_delete_topics=config.can_delete_topics,
         )
         self._log: MetadataLog | None = None
         self._described: DescribedNode | None = None

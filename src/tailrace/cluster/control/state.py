@@ -135,6 +135,7 @@ class ControlState:
         config: ControlConfig | None = None,
         kraft_version: int = 0,
         rules: Mapping[ResourceType, ResourceRules] = MappingProxyType({}),
+        can_delete_topics: bool = True,
     ) -> None:
         """Settings of types that are not in `rules` are taken as they are."""
         self.rules = rules
@@ -144,6 +145,8 @@ class ControlState:
         self.chance = chance
         self.config = config or ControlConfig()
         self.kraft_version = kraft_version
+        self.can_delete_topics = can_delete_topics
+        """`delete.topic.enable` of this controller."""
         self.image = MetadataImage()
         self.next_offset = 0
         """Offset of the next record."""

@@ -55,6 +55,8 @@ _DEFAULT: Final = -1
 _NO_ID: Final = UUID(int=0)
 _BY_ID_SINCE: Final = 6
 """First version of DeleteTopics that can name topics by id (KIP-516)."""
+_DISABLED_SINCE: Final = 3
+"""First version of DeleteTopics that has an error of its own for it."""
 
 
 def create_topics(
@@ -393,7 +395,13 @@ def delete_topics(
     """Delete topics, by name or id; one that is named twice is refused, and answered once.
 
     `take` counts their partitions.
+
+    Raises:
+        RefusedError: TOPIC_DELETION_DISABLED, or before version 3 INVALID_REQUEST:
+            `delete.topic.enable` is false.
     """
+    if not state.can_delete_topics:
+        raise RefusedError(deletion_refusal(version))
     wanted = request.topics
     if version < _BY_ID_SINCE:
         wanted = tuple(DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names)
@@ -429,6 +437,13 @@ def delete_topics(
         )
     answer = DeleteTopicsResponse(throttle_time_ms=0, responses=tuple(responses))
     return Decision(records, answer)
+
+
+def deletion_refusal(version: int) -> ErrorCode:
+    """The error of DeleteTopics where `delete.topic.enable` is false, as in Kafka."""
+    if version < _DISABLED_SINCE:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.TOPIC_DELETION_DISABLED
 
 
 def _find(state: ControlState, wanted: DeleteTopicState) -> TopicState | None:
