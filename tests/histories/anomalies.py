@@ -3,7 +3,8 @@
 The anomalies are those of Jepsen's Kafka workload, and some more of consumer groups and of
 consuming, transforming and producing exactly once:
 
-    lost write          acknowledged or committed, and never read, although later offsets were
+    lost write          acknowledged or committed, and never read, although later offsets were; or
+                        not there when all was read to the end
     phantom             read, and never sent; or its send has certainly failed
     aborted read        a committed reader returned a record of a transaction that was not committed
     precommitted read   a committed reader returned a record before its commit was asked for
@@ -223,8 +224,12 @@ class _Facts:
 
     @cached_property
     def ends(self) -> list[tuple[Operation, ReadToEnd]]:
-        """Readings to the end."""
-        return [(each, each.action) for each in self.history if isinstance(each.action, ReadToEnd)]
+        """Readings to the end, which have come there."""
+        return [
+            (each, each.action)
+            for each in self.history
+            if isinstance(each.action, ReadToEnd) and each.outcome is Outcome.OK
+        ]
 
     def is_read_to_end(self, partition: str, since_s: float, *, is_committed: bool) -> bool:
         """Whether a partition was read to an end that came after a time."""
@@ -233,6 +238,35 @@ class _Facts:
             and each.start_s >= since_s
             and end.is_committed == is_committed
             for each, end in self.ends
+        )
+
+    @cached_property
+    def at_ends(self) -> list[tuple[Operation, ReadToEnd, frozenset[str]]]:
+        """Readings to the end, each with the values that it has found."""
+        found: dict[str, list[tuple[int, Poll]]] = defaultdict(list)
+        for operation, poll in self.polls:
+            found[operation.process].append((operation.number, poll))
+        return [
+            (
+                each,
+                end,
+                frozenset(
+                    record.value
+                    for number, poll in found[each.process]
+                    if number > each.number
+                    for record in poll.records
+                ),
+            )
+            for each, end in self.ends
+        ]
+
+    def is_gone(self, send: Send, since_s: float) -> bool:
+        """Whether a record was not found by a reading to the end that began after a time."""
+        return any(
+            send.partition in end.partitions
+            and each.start_s >= since_s
+            and send.value not in values
+            for each, end, values in self.at_ends
         )
 
     @cached_property
@@ -379,14 +413,16 @@ def _sent(facts: _Facts, value: str) -> tuple[Operation, ...]:
     return (facts.sends[value][0],) if value in facts.sends else ()
 
 
-def _is_unread_for_sure(facts: _Facts, operation: Operation, send: Send) -> bool:
-    """Whether readers have passed the place of a record that none has returned."""
+def _known_s(facts: _Facts, operation: Operation, send: Send) -> float:
+    """When it was known that a record is written; infinite if it never was."""
     transaction = facts.transaction_of(send)
-    known_s = operation.end_s
     if transaction is not None and transaction.commit is not None:
-        known_s = transaction.commit.end_s
-    if facts.is_read_to_end(send.partition, known_s, is_committed=True):
-        return True
+        return transaction.commit.end_s
+    return operation.end_s
+
+
+def _is_passed(facts: _Facts, operation: Operation, send: Send) -> bool:
+    """Whether readers have passed the place of an acknowledged record."""
     return (
         operation.outcome is Outcome.OK
         and send.offset is not None
@@ -396,16 +432,19 @@ def _is_unread_for_sure(facts: _Facts, operation: Operation, send: Send) -> bool
 
 def _lost_writes(facts: _Facts) -> Iterator[Anomaly]:
     for value, (operation, send) in facts.sends.items():
-        if value in facts.reads or not facts.is_written(operation, send):
+        if not facts.is_written(operation, send):
             continue
-        if _is_unread_for_sure(facts, operation, send):
+        is_read = value in facts.reads
+        is_unread = not is_read and _is_passed(facts, operation, send)
+        if is_unread or facts.is_gone(send, _known_s(facts, operation, send)):
             transaction = facts.transaction_of(send)
             commit = () if transaction is None or not transaction.commit else (transaction.commit,)
             at = "an unknown offset" if send.offset is None else f"offset {send.offset}"
+            lost = "it was read once, and is gone" if is_read else "nobody could read it"
             yield Anomaly(
                 kind=Kind.LOST_WRITE,
                 partition=send.partition,
-                what=f"{value} was written at {at}, and nobody could read it",
+                what=f"{value} was written at {at}, and {lost}",
                 evidence=(operation, *commit),
             )
 

@@ -73,8 +73,29 @@ def test_a_record_that_nobody_has_come_to_is_lag() -> None:
     assert report.anomalies == ()
     assert report.figures["unseen"] == 1
     end = operation(4, ReadToEnd(partitions=("t-0",), is_committed=True))
-    (anomaly,) = find_anomalies([*history, end]).anomalies
+    again = operation(5, Poll(records=(Record("t-0", 0, "a"),), is_committed=True))
+    (anomaly,) = find_anomalies([*history, end, again]).anomalies
     assert anomaly.kind is Kind.LOST_WRITE
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_record_that_was_read_and_is_not_there_at_the_end_is_lost(*, is_committed: bool) -> None:
+    """The last ones of a log have no later offset that would show the loss."""
+    records = tuple(Record("t-0", offset, f"v{offset}") for offset in range(2))
+    history = [
+        *(
+            operation(1 + offset, Send(partition="t-0", value=value, offset=offset))
+            for _, offset, value in records
+        ),
+        operation(3, Poll(records=records, is_committed=is_committed)),
+        operation(4, ReadToEnd(partitions=("t-0",), is_committed=is_committed)),
+    ]
+    whole = operation(5, Poll(records=records, is_committed=is_committed))
+    assert find_anomalies([*history, whole]).anomalies == ()
+    part = operation(5, Poll(records=records[:1], is_committed=is_committed))
+    (anomaly,) = find_anomalies([*history, part]).anomalies
+    assert anomaly.kind is Kind.LOST_WRITE
+    assert "v1 was written at offset 1, and it was read once, and is gone" in anomaly.what
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.INFO])
