@@ -85,7 +85,7 @@ class _Worker(ABC):
                 self.step()
                 self.steps += 1
             self.close()
-        except (TailraceError, KafkaException) as error:
+        except Exception as error:  # noqa: BLE001 - of whatever kind: it is a fault
             self.error = f"{self.name}: {error!r}"
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from compat import ours
@@ -25,6 +25,7 @@ from compat.kafka import Kafka
 from compat.report import Report
 from compat.topics import TOPICS as ALL
 from compat.topics import create_topics
+from tailrace.errors import FatalError
 
 ROUNDS = 4
 LOOKS = 3
@@ -128,7 +129,8 @@ class _Work:
         for thread in self._threads:
             thread.start()
         for each in begun:
-            each.wait(2 * WAIT_SECONDS)
+            if not each.wait(2 * WAIT_SECONDS):
+                self._faults.append(FatalError("a client has not begun to work in time"))
 
     def check(self) -> None:
         """Raise what has ended a client too early."""
@@ -144,7 +146,7 @@ class _Work:
     def _run(self, work: "_Client", begun: threading.Event) -> None:
         try:
             work(begun.set)
-        except KafkaException as error:
+        except Exception as error:  # noqa: BLE001 - of whatever kind: nobody works any more
             self._faults.append(error)
             begun.set()
 
