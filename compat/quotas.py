@@ -86,8 +86,8 @@ class Measured(NamedTuple):
     outcome: str
     """Codes and counts, which have to be equal."""
     throttle_ms: int
-    delayed_ms: int = 0
-    """The wait of the next request on the connection."""
+    delayed_ms: int | None = None
+    """The wait of the next request on the connection, if there was one."""
 
 
 class Link:
@@ -331,5 +331,5 @@ def _differences(mine: Measured, his: Measured) -> list[str]:
     return found + [
         f"delayed by {each.delayed_ms} ms for {each.throttle_ms} ms"
         for each in (mine, his)
-        if each.delayed_ms and abs(each.delayed_ms - each.throttle_ms) > TOLERANCE_MS
+        if each.delayed_ms is not None and abs(each.delayed_ms - each.throttle_ms) > TOLERANCE_MS
     ]
