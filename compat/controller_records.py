@@ -315,6 +315,8 @@ def check(report: Report, tools: Tools, directory: Path) -> None:
             # Now and then it shows the state of before it has read the file.
             if "BrokerRegistration" in printed:
                 break
+        else:
+            raise FatalError(f"the shell does not show what is in {path}: {printed[-500:]}")
         # In one order: it prints maps as they are.
         lines = (each for each in printed.splitlines() if not _UNEQUAL.search(each))
         return sorted(map(side.named, lines))
