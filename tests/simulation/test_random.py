@@ -127,6 +127,8 @@ def disturb(stage: Stage, step: Step) -> None:
             cluster.throttle_ms = ms
         case ("hints", gives_hints):
             cluster.gives_hints = gives_hints
+        case _:
+            raise AssertionError(f"nobody knows the step {step}")
 
 
 async def act(stage: Stage, producer: AsyncProducer, step: Step) -> None:
@@ -138,6 +140,11 @@ async def act(stage: Stage, producer: AsyncProducer, step: Step) -> None:
             await stage.pass_time(seconds)
         case ("flush",):
             await producer.flush()
+        case ("forget",):
+            # A batch that is under way would be written again, as to a Kafka that has forgotten.
+            if not producer.held():
+                for led in stage.cluster.partitions.values():
+                    led.log.forget_producers()
         case _:
             disturb(stage, step)
     metrics = producer.metrics()
