@@ -63,6 +63,20 @@ async def described(peer: Peer, *users: str) -> dict[str, tuple[int, list[tuple[
     }
 
 
+async def test_a_request_that_names_nobody_is_about_all(outside: Outside) -> None:
+    """With null and with no names; where there is nobody the answer is empty, and no error."""
+    key = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        for known in ([], ["a"]):
+            for users in (None, ()):
+                request = DescribeUserScramCredentialsRequest(users=users)
+                answer = await peer.ask(key, request, DescribeUserScramCredentialsResponse)
+                assert answer.error_code == ErrorCode.NONE
+                assert [each.user for each in answer.results] == known
+            await alter(peer, upsertion("a"))
+
+
 async def test_credentials_are_kept(outside: Outside) -> None:
     """A credential is shown without keys, survives a restart, and goes when it is removed."""
     async with running(outside) as broker:
