@@ -232,14 +232,10 @@ async def read(clients: Clients) -> None:
         consumer.assign(PARTITIONS)
         for each in PARTITIONS:
             consumer.seek(each, 0)
-        while True:
-            try:
-                async for record in consumer:
-                    name = TopicPartition(record.topic, record.partition)
-                    clients.told.read[name].append((record.offset, record.value or b""))
-            except TailraceError as error:
-                clients.note(f"reader: {error!r}")
-                return
+        # Whatever happens to brokers, it waits: an error ends the life, and is a fault.
+        async for record in consumer:
+            name = TopicPartition(record.topic, record.partition)
+            clients.told.read[name].append((record.offset, record.value or b""))
 
 
 async def read_committed(clients: Clients, *, protocol: str) -> None:

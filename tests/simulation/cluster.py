@@ -637,17 +637,28 @@ async def _live(cluster: World, *, seconds: float) -> None:
 
 
 async def _finish_reading(cluster: World, told: Told) -> None:
-    """Wait until the group has read everything."""
-    if cluster.life.group not in {"classic", "consumer"}:
-        return
-    last = {}
+    """Wait until the reader, and a group that reads, have read everything.
+
+    Raises:
+        TimeoutError: they do not come to the end.
+    """
+    is_grouped = cluster.life.group in {"classic", "consumer"}
+    last, visible = {}, {}
     for name in PARTITIONS:
         batches = [
             each for _, each in read_batches(memoryview(bytes_of(cluster.log(BROKERS[0], name))))
         ]
-        last[name] = max(_committed(name, batches), default=-1)
+        last[name] = max((each.last_offset for each in batches if not each.is_control), default=-1)
+        visible[name] = max(_committed(name, batches), default=-1)
+
+    def is_read(name: TopicPartition) -> bool:
+        has_all = max((offset for offset, _ in told.read[name][-1:]), default=-1) >= last[name]
+        return has_all and (
+            not is_grouped or max(told.committed_read[name], default=-1) >= visible[name]
+        )
+
     async with asyncio.timeout(HEAL_S):
-        while any(max(told.committed_read[name], default=-1) < last[name] for name in PARTITIONS):
+        while not all(map(is_read, PARTITIONS)):
             await cluster.outside.pass_time(0.2)
 
 
