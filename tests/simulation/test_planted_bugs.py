@@ -1,7 +1,9 @@
 """The simulated cluster finds bugs: each is planted, and a seed must notice it."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 
@@ -14,6 +16,7 @@ from tailrace.replication import follower_log
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.partition import Partition
 from tailrace.storage.log import Log
+from tests.simulation import cluster
 from tests.simulation.cluster import Role, play
 from tests.simulation.test_cluster import SECONDS
 
@@ -58,13 +61,25 @@ def forget_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Flushes, "ask_before_answer", lambda *_, **__: None)
 
 
-BUGS: dict[Plant, tuple[int, ...]] = {
-    skip_a_truncation: (35,),
-    acknowledge_before_the_isr: (3,),
-    reuse_an_epoch: (1,),
-    forget_a_sync: (555,),
+LOSS = "are lost|other records are at|is not there|is open for ever|the log was truncated"
+"""Claims about records that were acknowledged, or read, and are gone."""
+
+
+class Found(NamedTuple):
+    """The lives that find a bug."""
+
+    seeds: tuple[int, ...]
+    """Some that are known to find it."""
+    claim: str
+    """The claims that it breaks, as a pattern: whatever else fails a life finds no bug."""
+
+
+BUGS: dict[Plant, Found] = {
+    skip_a_truncation: Found((35,), "the replicas differ"),
+    acknowledge_before_the_isr: Found((3,), LOSS),
+    reuse_an_epoch: Found((1,), "lead in epoch"),
+    forget_a_sync: Found((555,), LOSS),
 }
-"""Each bug with seeds that are known to find it."""
 
 
 def answer_before_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +91,9 @@ def answer_before_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogWriter, "written", written)
 
 
-OWN_BUGS: dict[Plant, tuple[int, ...]] = {answer_before_the_device: (3,)}
+OWN_BUGS: dict[Plant, Found] = {
+    answer_before_the_device: Found((3,), "was created, and is gone"),
+}
 """The same of our own controller."""
 
 
@@ -96,11 +113,28 @@ def test_a_planted_bug_of_a_controller_is_found(
     find(OWN_BUGS[plant], "alone")
 
 
-def find(known: tuple[int, ...], controller: Role) -> None:
-    """Play seeds until one fails."""
-    for seed in (*known, *range(SEEDS_MAX)):
+def test_a_life_that_fails_of_something_else_finds_no_bug(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So a bug that does not fit the code any more is not taken for one that was found."""
+
+    async def nothing(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cluster, "transact", nothing)
+    monkeypatch.setattr(cluster, "produce", nothing)
+    with pytest.raises(pytest.fail.Exception, match="seed 0 fails of something else"):
+        find(Found((0,), LOSS), "scripted")
+
+
+def find(wanted: Found, controller: Role) -> None:
+    """Play seeds until one breaks a claim."""
+    for seed in (*wanted.seeds, *range(SEEDS_MAX)):
         try:
             play(seed, seconds=SECONDS, controller=controller)
-        except AssertionError:
-            return
+        except AssertionError as error:
+            told = str(error).partition("\n")[0]
+            if re.search(wanted.claim, told):
+                return
+            pytest.fail(f"seed {seed} fails of something else: {told}")
     pytest.fail(f"no seed below {SEEDS_MAX} finds it")
