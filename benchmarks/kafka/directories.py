@@ -130,7 +130,7 @@ def measure_compaction(bench: Bench, peer: Peer) -> list[Figure]:
     """Seconds and CPU seconds until nothing of a log is dirty, one thread and 128 MB on each side.
 
     Kafka's seconds are those that its cleaner tells; its CPU is that of the whole process from when
-    the topic may be cleaned. Ours is the cleaner in a process of its own.
+    the topic may be cleaned. Ours is the cleaner alone, in this process and without a broker.
     """
     size = bench.scaled(COMPACTION_BYTES, quick=20_000_000)
     keys = bench.scaled(KEYS, quick=40_000)
