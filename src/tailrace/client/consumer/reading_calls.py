@@ -91,8 +91,9 @@ class ReadingCalls(ConsumerCalls):
         """All records from the positions to the ends of the partitions, as one Arrow table.
 
         The ends are those at the time of the call, so it comes to an end while others write. The
-        table has fewer records after `timeout` seconds, or once it has `bytes_max` bytes; the next
-        call continues after them. The columns are those of `poll_columns`.
+        table has fewer records after `timeout` seconds, or once it has `bytes_max` bytes, and none
+        of partitions that are paused; the next call continues after them. The columns are those of
+        `poll_columns`.
 
         Raises:
             MissingExtraError: the extra `arrow` is not installed.
@@ -120,9 +121,12 @@ class ReadingCalls(ConsumerCalls):
                 ends = {each: end.offset for each, end in found.items() if end is not None}
             if ends is not None:
                 # Of the partitions that are still assigned: the others are read by other members.
+                # Nothing comes from those that are paused, and their ends would not be reached.
                 assigned = engine.subscription.assigned
                 places = [
-                    (assigned[each].position, end) for each, end in ends.items() if each in assigned
+                    (assigned[each].position, end)
+                    for each, end in ends.items()
+                    if each in assigned and not assigned[each].is_paused
                 ]
                 if all(at is not None and at.offset >= end for at, end in places):
                     # One more turn without a wait, for what has been fetched.

@@ -16,6 +16,13 @@ from tests.unit.client.consumer.stage import T0, T1, Stage, on_stage, read, valu
 BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 QUICK = {"offsets_topic_num_partitions": "1", "group_initial_rebalance_delay_ms": "0"}
+HELD: dict[str, Any] = {
+    "fetch_max_bytes": 100,
+    "fetch_min_bytes": 100,
+    "fetch_max_wait_ms": 60_000,
+    "request_timeout_ms": 90_000,
+}
+"""Ten records of one partition fill an answer at once; one of another waits a minute for more."""
 
 
 def member(stage: Stage, protocol: str = "classic", **settings: Any) -> AsyncConsumer:
@@ -306,18 +313,18 @@ async def test_a_table_that_is_cancelled_is_read_again(outside: Outside) -> None
     async with on_stage(outside, **QUICK) as stage:
         await stage.topic(partitions=2)
         await stage.fill(10)
-        async with member(stage) as consumer:
+        await stage.fill(1, partition=1)
+        async with member(stage, **HELD) as consumer:
             consumer.assign([T0, T1])
-            consumer.pause(T1)
-            await stage.fill(1, partition=1)
             task = asyncio.ensure_future(consumer.to_arrow())
             await outside.pass_time(20)
             assert not task.done()
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+            consumer.pause(T1)
             assert await committed(stage) in {0, None}
-            assert values(await read(consumer, 10)) == list(range(10))
+            assert values(await consumer.poll(90)) == list(range(10))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -16,7 +16,7 @@ from tailrace.protocol.messages.offset_for_leader_epoch import EpochEndOffset
 from tailrace.testing import Outside
 from tests.unit.client.consumer.leaders import Leaders, read
 from tests.unit.client.consumer.stage import T0, T1, on_stage, values
-from tests.unit.client.consumer.test_handling import QUICK, committed, member
+from tests.unit.client.consumer.test_handling import HELD, QUICK, committed, member
 from tests.unit.client.reading import ReadableLog
 
 
@@ -46,14 +46,15 @@ async def test_a_member_that_waits_for_records_stays(
     async with on_stage(outside, **QUICK) as stage:
         await stage.topic(partitions=2)
         await stage.fill(1, partition=1)
-        async with member(stage, protocol, max_poll_interval_ms=20_000) as consumer:
-
-            def hold(partitions: list[TopicPartition]) -> None:
-                # The table is never whole, so its call waits for the rest.
-                if call == "to_arrow":
-                    consumer.pause(partitions)
-
-            consumer.subscribe("t", on_assigned=hold)
+        # The table of a record that comes so late is never whole, so its call waits for the rest.
+        held = {
+            "fetch_min_bytes": 1000,
+            "fetch_max_wait_ms": 600_000,
+            "request_timeout_ms": 900_000,
+        }
+        more = held if call == "to_arrow" else {}
+        async with member(stage, protocol, max_poll_interval_ms=20_000, **more) as consumer:
+            consumer.subscribe("t")
             seen: list[Any] = []
 
             async def go() -> None:
@@ -81,12 +82,14 @@ async def test_a_first_table_that_is_cancelled_is_read_again(outside: Outside) -
         await stage.topic(partitions=2)
         await stage.fill(10)
         await stage.fill(1, partition=1)
-        async with member(stage) as consumer:
-            consumer.subscribe("t", on_assigned=lambda _: consumer.pause(T1))
+        async with member(stage, **HELD) as consumer:
+            consumer.subscribe("t")
             task = asyncio.ensure_future(consumer.to_arrow())
             await outside.pass_time(20)
+            assert not task.done()
             await cancelled(task)
-            assert values(await consumer.poll(5)) == list(range(10))
+            consumer.pause(T1)
+            assert values(await consumer.poll(90)) == list(range(10))
             assert await committed(stage) in {0, None}
 
 
@@ -94,14 +97,14 @@ async def test_a_hook_that_raises_in_a_table_costs_no_record(outside: Outside) -
     """Rows of partitions that stay are read again."""
     async with on_stage(outside, **QUICK) as stage:
         await stage.topic(partitions=2)
-        for number in range(2):
-            await stage.fill(10, partition=number)
-        async with member(stage, "consumer") as consumer:
+        await stage.fill(10)
+        await stage.fill(1, partition=1)
+        async with member(stage, "consumer", **HELD) as consumer:
 
             def fail(_: list[TopicPartition]) -> None:
                 raise ZeroDivisionError
 
-            consumer.subscribe("t", on_assigned=lambda _: consumer.pause(T1), on_revoked=fail)
+            consumer.subscribe("t", on_revoked=fail)
             task = asyncio.ensure_future(consumer.to_arrow())
             await outside.pass_time(20)
             assert not task.done()
@@ -114,8 +117,7 @@ async def test_a_hook_that_raises_in_a_table_costs_no_record(outside: Outside) -
                     await task
                 [kept] = consumer.assignment()
                 assert kept == T0
-                consumer.resume(kept)
-                found = await consumer.poll(5)
+                found = await consumer.poll(90)
                 assert [each.offset for each in found] == list(range(10))
                 # The last hook of the block raises, too.
                 with suppress(ZeroDivisionError):

@@ -106,3 +106,23 @@ async def test_a_table_ends_at_its_timeout(outside: Outside) -> None:
             consumer.assign(T0)
             with pytest.raises(ConsumerTimeoutError):
                 await consumer.to_arrow(0)
+
+
+async def test_paused_partitions_are_left_out(outside: Outside) -> None:
+    """The table does not wait for them, as little as `poll`; the next one continues with them."""
+    async with on_stage(outside) as stage:
+        await stage.topic(partitions=2)
+        await stage.fill(5)
+        await stage.fill(3, partition=1)
+        async with stage.consumer() as consumer:
+            consumer.assign([T0, T1])
+            consumer.pause(T1)
+            began = outside.loop.time()
+            table = await consumer.to_arrow(60, columns=["partition"])
+            assert table["partition"].to_pylist() == [0] * 5
+            assert outside.loop.time() - began < 2
+            consumer.pause(T0)
+            assert (await consumer.to_arrow()).num_rows == 0
+            consumer.resume(T1)
+            table = await consumer.to_arrow(columns=["partition"])
+            assert table["partition"].to_pylist() == [1] * 3
