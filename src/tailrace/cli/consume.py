@@ -95,6 +95,9 @@ def consume(
     assigned partitions. With --group and --partitions it reads these partitions without joining,
     and refuses a group that has members.
     """
+    # As after `>&-`: nothing could be printed, and with --group it would be committed.
+    if sys.stdout is None:
+        raise FatalError("stdout is closed, so no record can be printed; send them to /dev/null")
     decoding = chosen_decoding()
     decoder = None if decoding is None else decoding.decoder()
     show = _shower(options["form"], is_json=bool(options["as_json"]), decoder=decoder)

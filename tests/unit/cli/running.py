@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from functools import cache
 from typing import Any
 
@@ -21,6 +23,16 @@ def lines(*arguments: object, given: bytes | None = None) -> list[str]:
     result = run(*arguments, given=given)
     assert result.exit_code == 0, (result.output, result.exception)
     return result.stdout.splitlines()
+
+
+def closed_run(
+    stream: str, *arguments: object, given: str | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """The outcome of a process that begins with a stream closed, as `>&-` closes it in a shell."""
+    words = ["sh", "-c", f'"$@" {stream}', "sh", sys.executable, "-m", "tailrace"]
+    return subprocess.run(
+        [*words, *map(str, arguments)], input=given, check=False, capture_output=True, text=True
+    )
 
 
 def objects(*arguments: object) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import tailrace
 from tailrace.cli import SUBCOMMANDS, commands, main
+from tests.unit.cli.running import closed_run
 
 LOADED = "import sys{0}; print(sorted(name for name in sys.modules if name.startswith('tailrace')))"
 
@@ -117,6 +118,16 @@ def test_an_output_that_has_no_room_is_a_sentence(*, is_buffered: bool) -> None:
     assert done.returncode == 1
     assert "tailrace: no space left on device: the output is not whole" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--group", "g")])
+def test_records_that_have_no_place_are_not_read(options: tuple[str, ...]) -> None:
+    """Stdout is closed: one sentence, before a broker is asked."""
+    done = closed_run(">&-", "consume", "t", "--bootstrap", "127.0.0.1:1", *options)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "tailrace: stdout is closed, so no record can be printed; send them to /dev/null\n",
+    )
 
 
 def test_a_port_that_says_nothing_is_one_sentence() -> None:
