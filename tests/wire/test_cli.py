@@ -20,7 +20,7 @@ import pytest
 from tailrace import Broker, Consumer, Producer
 from tailrace.cli import commands
 from tailrace.errors import TailraceError
-from tests.unit.cli.running import lines, objects, run, said
+from tests.unit.cli.running import closed_run, lines, objects, run, said
 
 pytestmark = pytest.mark.wire
 
@@ -442,6 +442,16 @@ def test_a_reader_that_goes_away_ends_it_quietly(at: tuple[str, str], topic: str
         fill(topic, at, count=5)
         _, told = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, told) == (0, b"")
+
+
+def test_closed_streams_are_as_dev_null(at: tuple[str, str], topic: str) -> None:
+    """Nobody can be asked on a closed stdin, and records are sent with a closed stderr."""
+    done = closed_run("<&-", "topic", "delete", topic, *at)
+    assert done.returncode == 2
+    assert "stdin is not a terminal, so you cannot be asked" in done.stderr
+    done = closed_run("2>&-", "produce", topic, *at, given="1\n2\n")
+    assert done.returncode == 0
+    assert sorted(consumed(topic, at)) == ["1", "2"]
 
 
 def test_lines_are_sent_while_the_input_goes_on(at: tuple[str, str], topic: str) -> None:

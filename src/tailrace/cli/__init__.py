@@ -6,6 +6,7 @@ command that is used wrongly, or lacks a package, has exit code 2.
 
 import errno
 import importlib
+import os
 import signal
 import sys
 import time
@@ -47,6 +48,8 @@ SUBCOMMANDS = {
 
 _WRITES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of writes: a device, a share of it, or a file is full."""
+
+_STDERR: Final = 2
 
 
 class _Nouns(click.Group):
@@ -90,6 +93,7 @@ def main() -> None:
     # Imported here: `tailrace --help` needs no other room (decision 24).
     from tailrace.runtime.interrupts import stop_signals
 
+    _replace_closed_streams()
     ended_by = signal.SIGINT
 
     def end(number: int, _: FrameType | None) -> None:
@@ -143,6 +147,19 @@ def main() -> None:
             f"tailrace: {error.filename}: {reason}; check the path and who may use it", err=True
         )
         sys.exit(1)
+
+
+def _replace_closed_streams() -> None:
+    """Take a stdin or stderr that the caller has closed, as by `<&-` or `2>&-`, for /dev/null."""
+    # Otherwise a socket would get the number, and what a child process prints. Stdout has no other
+    # stream: Click prints nothing then, and what prints records refuses.
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(descriptor)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 def _end_unwritten(reason: str) -> NoReturn:

@@ -69,7 +69,8 @@ def top(
         raise click.UsageError(f"--metrics: {metrics!r} is no URL; give http://HOST:PORT/metrics")
     with connection.open() as cluster:
         poller = Poller(Watch(cluster, metrics=metrics, clock=time.monotonic), interval_s=interval)
-        if once or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        is_watched = sys.stdout is not None and sys.stdout.isatty() and sys.stdin.isatty()
+        if once or as_json or not is_watched:
             _print(poller, interval, view=view, as_json=as_json)
             return
         from tailrace.cli.top.screen import State
