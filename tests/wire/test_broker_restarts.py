@@ -218,6 +218,18 @@ class TestClock:
         with pytest.raises(ValueError, match="a clock advances by 0 seconds or more, and not by"):
             broker.advance(seconds)
 
+    @pytest.mark.parametrize("seconds", [1e30, timedelta.max])
+    def test_time_ends_with_the_year_9999(
+        self, broker: TestBroker, seconds: "float | timedelta"
+    ) -> None:
+        """A step beyond it is refused, and the clock stays where it was."""
+        broker.advance(timedelta(days=365 * 7000))
+        with pytest.raises(ValueError, match="a clock advances up to the year 9999, and not by"):
+            broker.advance(seconds)
+        broker.set_time(NEW_YEAR)
+        broker.produce("t", "x")
+        assert broker.log("t").values() == [b"x"]
+
     def test_a_time_names_its_zone(self, broker: TestBroker) -> None:
         """A time without a zone is refused."""
         with pytest.raises(ValueError, match="names no zone; give it a tzinfo"):

@@ -370,7 +370,7 @@ class TestBroker:
         clocks of clients do not move.
 
         Raises:
-            ValueError: the time is negative or not finite.
+            ValueError: the time is negative or not finite, or the year 9999 would be over.
         """
         seconds = checked_seconds(by)
         if not self._process.is_running:

@@ -13,6 +13,11 @@ For a clock that is virtual altogether, on the memory network, see `clock`.
 import asyncio
 import threading
 import time
+from typing import Final
+
+# `datetime` ends there too. Far beyond it, a float has no single seconds: timers would never fire.
+LAST_S: Final = 253_402_300_799
+"""The last second of the year 9999, since 1970-01-01 UTC."""
 
 
 class BrokerClock:
@@ -40,8 +45,15 @@ class BrokerClock:
         time.sleep(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Move both times on."""
+        """Move both times on.
+
+        Raises:
+            ValueError: the time of day would be after the year 9999.
+        """
         with self._changing:
+            now_s = max(time.time() + self._shift_s, (self._standing_ms or 0) / 1000)
+            if now_s + seconds > LAST_S:
+                raise ValueError(f"a clock advances up to the year 9999, and not by {seconds} s")
             self._shift_s += seconds
             if self._standing_ms is not None:
                 self._standing_ms += int(seconds * 1000)

@@ -477,7 +477,7 @@ class TestCluster:
         No broker is fenced by it: their heartbeats count as if they had come meanwhile.
 
         Raises:
-            ValueError: the time is negative or not finite.
+            ValueError: the time is negative or not finite, or the year 9999 would be over.
         """
         seconds, process = checked_seconds(by), self._process
 
