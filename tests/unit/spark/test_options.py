@@ -65,9 +65,10 @@ def test_names_are_found_in_any_case() -> None:
 
 
 def test_topics_are_selected_in_three_ways() -> None:
-    """Topics are selected by list, by expression, or by partition."""
+    """Topics are selected by list, whose empty names are none; by expression; or by partition."""
     location = {"kafka.bootstrap.servers": "host:1"}
     assert parse_options(location | {"subscribe": "b, a"}).selection == Topics(("b", "a"))
+    assert parse_options(location | {"subscribe": " b,,a ,b,"}).selection == Topics(("b", "a"))
     assert parse_options(location | {"subscribePattern": "a.*"}).selection == Pattern("a.*")
     assigned = parse_options(location | {"assign": '{"a": [1, 0, 1]}'})
     assert assigned.selection == Partitions((A0, A1))
@@ -112,7 +113,7 @@ def test_all_faults_come_together() -> None:
     [
         ("kafka.bootstrap.servers", "host:1", "give exactly one, data directories or a broker"),
         ("assign", '{"a": [0]}', "give exactly one, which topics to read; there are subscribe"),
-        ("subscribe", "a,,b", "is not a list like a,b"),
+        ("subscribe", " , ", "' , ' names no topic"),
         ("startingOffsets", "latest", "'latest' is not possible when reading a batch"),
         ("endingOffsets", "earliest", "'earliest' is not possible when reading a batch"),
         ("startingOffsets", '{"a": {"0": -1}}', "a-0: -1 (latest) is not possible here"),

@@ -58,7 +58,6 @@ class GivenOptions:
         text = self.text(name)
         if text is None:
             return ()
-        # A topic that is named twice is read once, as in Spark.
         words = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
         if not all(words):
             self.fault(name, f"{text!r} is not a list like a,b")

@@ -158,7 +158,11 @@ def _selection(read: GivenOptions) -> Selection:
     text = read.text(chosen[0]) or ""
     match chosen[0]:
         case "subscribe":
-            return Topics(read.words("subscribe"))
+            # As Spark's source: it trims them, drops empty ones, and reads each once.
+            topics = tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+            if not topics:
+                read.fault("subscribe", f"{text!r} names no topic")
+            return Topics(topics)
         case "subscribePattern":
             try:
                 topic_regex(text)
