@@ -513,6 +513,7 @@ def test_wrong_columns_are_refused(source: object, words: str) -> None:
             "'timestamp' is duration",
         ),
         ({"value": [b"v"], "headers": pa.array([["a"]])}, "list<struct<key, value>> or map"),
+        ({"value": [b"v"] * 2, "headers": [[], [(None, b"1")]]}, "row 1: the name of a header is"),
     ],
 )
 def test_wrong_kinds_are_refused(source: object, words: str) -> None:
@@ -521,12 +522,28 @@ def test_wrong_kinds_are_refused(source: object, words: str) -> None:
         list(chunks_of(source))
 
 
-def test_a_header_needs_a_key() -> None:
-    """A null key of a header is refused."""
+@pytest.mark.parametrize("start", [0, 2])
+def test_a_header_needs_a_key(start: int) -> None:
+    """A row with a header without one is refused by its number, and the others have their own."""
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    column = pa.array([[{"key": None, "value": b"v"}]], kind)
-    with pytest.raises(ValueError, match="header has no key"):
-        list(chunks_of({"value": [b"v"], "headers": column}))
+    good, bad = {"key": "h", "value": b"1"}, {"key": None, "value": b"2"}
+    headers = [[good], [], [good, bad, good], None, [good, good], [bad], [good]]
+    columns = {"value": [b"v"] * (7 - start), "headers": pa.array(headers, kind)[start:]}
+    result = sent(columns)
+    assert [(start + each.row, str(each.error)) for each in result.refused] == [
+        (2, "a header has no key"),
+        (5, "a header has no key"),
+    ]
+    counts = {start + row: len(record.headers) for row, record in result.records.items()}
+    assert counts == {row: n for row, n in {0: 1, 1: 0, 3: 0, 4: 2, 6: 1}.items() if row >= start}
+
+
+def test_a_column_of_headers_without_keys_refuses_each_row_with_one() -> None:
+    """Its type is null, and rows without headers are sent."""
+    kind = pa.list_(pa.struct([("key", pa.null()), ("value", pa.binary())]))
+    headers = pa.array([[], [{"value": b"1"}]], kind)
+    result = sent({"value": [b"v"] * 2, "headers": headers})
+    assert ([each.row for each in result.refused], list(result.records)) == ([1], [0])
 
 
 @pytest.mark.parametrize(

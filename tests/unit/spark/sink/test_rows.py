@@ -95,6 +95,24 @@ def test_rows_that_cannot_be_records_are_named_and_the_others_are_written(bootst
     assert len(records(bootstrap, "odd")) == len(records(bootstrap, "even")) == 1
 
 
+def test_a_header_without_a_key_is_an_error_that_says_which_row(bootstrap: str) -> None:
+    """By its number in the task; the other rows are written."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    bad = [{"key": None, "value": b"1"}]
+    table = pa.table(
+        {
+            "value": [b"x"] * 4,
+            "topic": ["plain", "headed", "plain", "headed"],
+            "headers": pa.array([None, None, None, bad], kind),
+        }
+    )
+    with pytest.raises(RowsNotWrittenError) as caught:
+        write_rows(split(table, 10), options(bootstrap))
+    assert "1 to headed, the first is row 3 of the task: a header has no key" in str(caught.value)
+    assert len(records(bootstrap, "plain")) == 2
+    assert len(records(bootstrap, "headed")) == 1
+
+
 def test_big_rows_go_through_a_producer_with_a_tiny_buffer(bootstrap: str) -> None:
     """`buffer.memory` of one row makes the task wait, not fail."""
     table = pa.table({"value": [bytes([number % 256]) * 15_000 for number in range(1000)]})

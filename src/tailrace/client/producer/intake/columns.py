@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from tailrace.client.producer.errors import ProducerError
+from tailrace.client.producer.errors import ProducerError, RejectedRecordError
 from tailrace.client.producer.intake.records import plain_headers
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels import encoding
@@ -108,7 +108,8 @@ class Chunk(NamedTuple):
     partitions: Int64s
     """-1 for none; empty if no row has one."""
     refused: Sequence[RefusedRow] = ()
-    """Rows that interceptors or serializers have failed on; nothing else is right about them."""
+    """Rows that interceptors or serializers have failed on, or with a header without a key; nothing
+    else is right about them."""
 
     @property
     def size(self) -> int:
@@ -251,12 +252,16 @@ def _chunk_of(
     def integers(name: str) -> Int64s:
         return integers_of(name, columns[name]) if name in columns else _NONE
 
+    headers = ABSENT
+    if "headers" in columns:
+        headers, keyless = _headers(columns["headers"], first_row)
+        refused = [*refused, *keyless]
     return Chunk(
         first_row=first_row,
         row_count=row_count,
         values=binaries("value"),
         keys=binaries("key"),
-        headers=_headers(columns["headers"]) if "headers" in columns else ABSENT,
+        headers=headers,
         timestamps=integers("timestamp"),
         partitions=integers("partition"),
         refused=refused,
@@ -329,13 +334,20 @@ def _datetimes(array: AnyArray) -> Int64s:
     return numbers
 
 
-def _headers(column: Untyped) -> Binaries:
+def _headers(column: Untyped, first_row: int) -> tuple[Binaries, list[RefusedRow]]:
+    """Headers as they are encoded in records, and the rows that cannot have theirs."""
     if _is_arrow(column):
-        return _arrow_headers(_one_array(column))
+        return _arrow_headers(_one_array(column), first_row)
     if not any(column):
-        return ABSENT
-    data, ends = column_of([pack_headers(plain_headers(each or ())) for each in column])
-    return Binaries(np.frombuffer(data, np.uint8), ends)
+        return ABSENT, []
+    packed: list[bytes] = []
+    try:
+        for each in column:
+            packed.append(pack_headers(plain_headers(each or ())))  # noqa: PERF401 - see below
+    except TypeError as error:
+        raise TypeError(f"row {first_row + len(packed)}: {error}") from error
+    data, ends = column_of(packed)
+    return Binaries(np.frombuffer(data, np.uint8), ends), []
 
 
 def _is_arrow(column: object) -> bool:
@@ -415,13 +427,13 @@ def _arrow_integers(name: str, array: Untyped) -> Int64s:
     return cast("Int64s", filled.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
-def _arrow_headers(array: Untyped) -> Binaries:
-    """Lists or maps of headers, encoded as in a record."""
+def _arrow_headers(array: Untyped, first_row: int) -> tuple[Binaries, list[RefusedRow]]:
+    """Lists or maps of headers as encoded in records, and the rows with a header without a key."""
     import pyarrow as pa
 
     kind = array.type
     if pa.types.is_null(kind):
-        return ABSENT
+        return ABSENT, []
     is_large = pa.types.is_large_list(kind)
     if pa.types.is_map(kind):
         names, contents = array.keys, array.items
@@ -440,9 +452,29 @@ def _arrow_headers(array: Untyped) -> Binaries:
     output = np.empty(room + _COUNT_SIZE_MAX * len(array), np.uint8)
     ends = np.empty(len(array) + 1, np.int64)
     end = encoding.encode_headers(*keys, *values, row_ends, len(array), output, ends)
+    refused: list[RefusedRow] = []
     if end < 0:
-        raise ValueError("a header has no key")
-    return Binaries(output[:end], ends)
+        keyless = _keyless_rows(keys, row_ends)
+        refused = [
+            RefusedRow(first_row + row, RejectedRecordError("a header has no key"))
+            for row in keyless.tolist()
+        ]
+        # As null rows, whose ends say where the next row begins: after their headers.
+        row_ends[keyless + 1] = ~row_ends[keyless + 1]
+        end = encoding.encode_headers(*keys, *values, row_ends, len(array), output, ends)
+    if end < 0:
+        raise ValueError(f"row {first_row - end - 1}: a header is outside of its column")
+    return Binaries(output[:end], ends), refused
+
+
+def _keyless_rows(keys: Binaries, row_ends: Int64s) -> Int64s:
+    """The rows with a header whose key is null."""
+    bounds = row_ends ^ (row_ends >> 63)
+    count = int(bounds[-1])
+    keyless = np.flatnonzero(keys.ends[1:] < 0) if len(keys.ends) else np.arange(count)
+    rows = np.unique(np.searchsorted(bounds, keyless, side="right") - 1)
+    # Arrow may keep headers under a null row, which has none.
+    return rows[row_ends[rows + 1] >= 0]
 
 
 def _kind(item: object) -> str:
