@@ -15,7 +15,8 @@ finding has the records that the log had when they were archived.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from itertools import pairwise
@@ -40,6 +41,7 @@ from tailrace.spark.jobs.archive import (
     require_archive,
 )
 from tailrace.spark.jobs.archive_files import (
+    NAME,
     ArchiveTask,
     DataFile,
     RangeFiles,
@@ -64,6 +66,9 @@ logger = logging.getLogger(__name__)
 
 FINDINGS_MAX: Final = 20
 """Findings that are reported of one file."""
+
+QUIET_S: Final = 5.0
+"""Time without a new name after which no run is about to count a file: to give one takes less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,17 +212,39 @@ def range_findings(ranges: Sequence[RangeFiles]) -> Iterator[ArchiveFinding]:
                 )
 
 
-def stray_findings(folder: Folder) -> Iterator[ArchiveFinding]:
-    """Files that Spark would read, and that do not count."""
+def stray_findings(
+    folder: Folder, *, pause: Callable[[float], object] = time.sleep
+) -> Iterator[ArchiveFinding]:
+    """Files that Spark would read, and that do not count.
+
+    It waits for a run that is at work; `pause` takes seconds.
+    """
     # First the names, then the manifest: the files of a round in between are in both or in neither.
-    names = folder.names()
-    manifest = Manifest.open(folder, form=FORMAT)
-    for name in uncounted(manifest, files_of=files_of, names=names):
-        # Spark and Hive pass over such names, so what they hold is harmless.
-        if not any(part.startswith(("_", ".")) for part in name.split("/")):
-            yield ArchiveFinding(
-                rule="stray", path=name, sentence="it is not in the manifest; readers see it"
-            )
+    names, manifest = _seen_names(folder), Manifest.open(folder, form=FORMAT)
+    strays = uncounted(manifest, files_of=files_of, names=names)
+    # A run names the files of a round one by one, and counts them then. They look like what a
+    # killed run has left, so a run gets time until its next round counts or it names no more.
+    while any(map(NAME.fullmatch, strays)):
+        pause(QUIET_S)
+        before, rounds = names, manifest.rounds
+        names, manifest = _seen_names(folder), Manifest.open(folder, form=FORMAT)
+        left = set(names).intersection(strays)
+        strays = uncounted(manifest, files_of=files_of, names=sorted(left))
+        if manifest.rounds > rounds or names == before:
+            break
+    for name in strays:
+        yield ArchiveFinding(
+            rule="stray", path=name, sentence="it is not in the manifest; readers see it"
+        )
+
+
+def _seen_names(folder: Folder) -> list[str]:
+    """Files that Spark and Hive read: they pass over names with `_` or `.` in front."""
+    return [
+        name
+        for name in folder.names()
+        if not any(part.startswith(("_", ".")) for part in name.split("/"))
+    ]
 
 
 def table_findings(folder: Folder, options: Mapping[str, str]) -> Iterator[ArchiveFinding]:
