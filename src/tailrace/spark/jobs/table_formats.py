@@ -247,7 +247,9 @@ class IcebergTable:
     """See `Table`; `options` are properties of a catalog and the name of the table in it."""
 
     def __init__(self, target: str, options: Mapping[str, str]) -> None:
-        self._location = (target if "://" in target else f"file://{target}").rstrip("/")
+        # PyIceberg ends the path of a URI at ? and #, and takes a bare path whole.
+        is_plain = not any(mark in target for mark in ("://", "?", "#"))
+        self._location = (f"file://{target}" if is_plain else target).rstrip("/")
         self._own = None if options else f"{self._location.removeprefix('file://')}/_iceberg"
         """Directory of a catalog of its own."""
         self._options = dict(options)
@@ -318,7 +320,11 @@ class IcebergTable:
 
         properties = self._options
         if self._own is not None:
-            properties = {"type": "sql", "uri": f"sqlite:///{self._own}/catalog.db"}
+            from sqlalchemy import URL
+
+            # Version 2.1 reads escapes in a path, and 2.0 does not; each writes what it reads.
+            uri = URL.create("sqlite", database=f"{self._own}/catalog.db")
+            properties = {"type": "sql", "uri": uri.render_as_string()}
         return load_catalog(self._catalog_name, **properties)
 
     def _table(self) -> "OpenedTable | None":

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from tailrace.errors import (
     ConfigError,
@@ -76,7 +77,12 @@ def table_faults(form: str, target: str, options: Mapping[str, str]) -> list[str
         )
     check_extra(form, f"an archive with format {form}")
     if form == DELTA:
-        return []
+        # Version 1.6 writes its log there, and looks for it at the path without the escapes.
+        is_misread = "://" not in target and (unquote(target) != target or "\\" in target)
+        fault = (
+            f"target: deltalake misreads {target!r}, with %XX or a backslash; choose another one"
+        )
+        return [fault] if is_misread else []
     if options.keys() == {TABLE_OPTION}:
         return ["table_options: table is a name in a catalog; give catalog, or type and uri, too"]
     if options and TABLE_OPTION not in options:

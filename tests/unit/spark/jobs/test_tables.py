@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyiceberg.catalog import load_catalog
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StructType
+from sqlalchemy import URL
 
 from tailrace.errors import ConfigError, CorruptionError, FatalError, StorageError
 from tailrace.model import Offset, TopicPartition
@@ -128,9 +129,8 @@ class Lake:
 
     def iceberg(self) -> Any:
         """The table of its own catalog."""
-        catalog = load_catalog(
-            "tailrace", type="sql", uri=f"sqlite:///{self.path}/_iceberg/catalog.db"
-        )
+        place = URL.create("sqlite", database=f"{self.path}/_iceberg/catalog.db")
+        catalog = load_catalog("tailrace", type="sql", uri=place.render_as_string())
         try:
             return catalog.load_table("tailrace.archive")
         finally:
@@ -392,6 +392,19 @@ def test_a_path_and_its_uri_are_one_table(form: str, tmp_path: Path) -> None:
     assert lake.offsets() == list(range(6))
 
 
+def test_a_path_may_have_any_characters(form: str, tmp_path: Path) -> None:
+    """Escapes and ends of a URI are none in a path; Delta Lake refuses escapes."""
+    directory = tmp_path / ("a b+c#d?e%f" if form == DELTA else "a b+c#d?e%20f")
+    directory.mkdir()
+    lake = Lake(directory, form)
+    assert table_faults(form, str(lake.path), {}) == []
+    lake.rounds(2)
+    lake.rounds(1)
+    assert lake.offsets() == list(range(6))
+    assert lake.findings() == []
+    assert [each.name for each in tmp_path.iterdir()] == [directory.name]
+
+
 def test_a_table_has_one_type_of_json(form: str, tmp_path: Path) -> None:
     """Topics of several types need several archives, and the error says so."""
     assert table_faults(form, str(tmp_path), {}) == []
@@ -458,6 +471,8 @@ FAULTS: dict[str, Callable[[str], list[str]]] = {
     "plain Parquet files have none; give the format, too": lambda _: table_faults(
         "parquet", "/lake", {"a": "b"}
     ),
+    "deltalake misreads '/a%20b/lake'": lambda _: table_faults(DELTA, "/a%20b/lake", {}),
+    r"deltalake misreads '/a\\b'": lambda _: table_faults(DELTA, r"/a\b", {}),
     "one of parquet, delta, iceberg, not 'orc'": lambda _: table_faults("orc", "/lake", {}),
 }
 
