@@ -73,13 +73,13 @@ def topic() -> None:
     "--partitions",
     type=click.IntRange(1, INT32_MAX),
     default=None,
-    help="Default: num.partitions of the broker.",
+    help="Default: num.partitions of the controller.",
 )
 @click.option(
     "--replication-factor",
     type=click.IntRange(1, _INT16_MAX),
     default=None,
-    help="Default: default.replication.factor of the broker.",
+    help="Default: default.replication.factor of the controller.",
 )
 @_CONFIG
 @AS_JSON
