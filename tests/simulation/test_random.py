@@ -79,11 +79,11 @@ FAULT = st.one_of(
     st.tuples(st.just("revive"), st.integers(1, NODES)),
     st.tuples(st.just("throttle"), st.sampled_from([0, 100, 1000])),
     st.tuples(st.just("hints"), st.booleans()),
-    st.tuples(st.just("forget")),
 )
+FORGET = st.tuples(st.just("forget"))
 PASS = st.tuples(st.just("pass"), st.sampled_from([0.0, 0.001, 0.05, 0.3, 1.0, 3.0]))
 FLUSH = st.tuples(st.just("flush"))
-STEPS = st.lists(st.one_of(SEND, SEND, SEND, FAULT, FAULT, PASS, PASS, FLUSH), max_size=40)
+STEPS = st.lists(st.one_of(SEND, SEND, SEND, FAULT, FAULT, PASS, PASS, FLUSH, FORGET), max_size=40)
 
 SETTINGS = st.fixed_dictionaries(
     {
