@@ -104,6 +104,14 @@ def test_links_and_paths_lead_somewhere(path: Path) -> None:
         assert (ROOT / named).exists(), named
 
 
+def test_the_files_that_hold_bytes_of_a_log_are_told_from_each_other() -> None:
+    """Docs say which of the files that fill a disk were kept by a start, and which by a repair."""
+    section = (DOCS / "bad-day.md").read_text().partition("\n## What fills a disk\n")[2]
+    words = " ".join(section.partition("\n## ")[0].split())
+    assert "`set-aside` was kept by a start" in words
+    assert "`quarantine` by a repair" in words
+
+
 def test_the_range_of_pyspark_is_the_same_everywhere() -> None:
     """README, docs/spark.md and the extra of the package have the oldest and the newest version."""
     (oldest, newest), next_minor = (PYSPARK_OLDEST, PYSPARK_NEWEST), PYSPARK_NEWEST[1] + 1
