@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from tailrace.errors import CorruptionError
+from tailrace.errors import CorruptionError, counted
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, Offset, ProducerId
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding, file_finding
 from tailrace.offline.indexes import check_aborts
@@ -286,7 +286,7 @@ class PartitionWalk:
                 path=segment.path,
                 position=position,
                 offset=before,
-                sentence=f"offsets are missing in {self.gaps} places, first {before} to "
+                sentence=f"offsets are missing in {counted(self.gaps, 'place')}, first {before} to "
                 f"{after - 1}; compaction leaves such gaps",
             )
         yield from check_aborts(

@@ -157,6 +157,7 @@ def test_a_missing_batch_is_information() -> None:
         files.remove(path(0, suffix))
     found = only(findings(files), Rule.GAP)
     assert (found.severity, found.position, found.offset) == (Severity.INFO, SIZE, 1)
+    assert found.sentence.startswith("offsets are missing in 1 place, first 1 to 1;")
 
 
 def test_damaged_records_under_a_right_checksum_are_found() -> None:
