@@ -147,7 +147,7 @@ class OperationTimeoutError(RetriableError, TimeoutError):
         self.limit_ms = limit_ms
         """The limit in milliseconds."""
         why = "" if last is None else f"; the last error: {last}"
-        super().__init__(f"{item} was not done within default.api.timeout.ms ({limit_ms} ms){why}")
+        super().__init__(f"{item}: not done within default.api.timeout.ms ({limit_ms} ms){why}")
 
 
 class UnknownOutcomeError(FatalError):
