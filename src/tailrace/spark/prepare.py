@@ -1,6 +1,7 @@
 """`prepare`: the archive of classes with which the JVMs of later sessions start; see `home`."""
 
 import os
+import uuid
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -8,11 +9,13 @@ from typing import Final
 from tailrace.errors import FatalError
 from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder
+from tailrace.runtime.files import DiskFiles
 from tailrace.spark.home import ARCHIVE, SILENT, check_java, home_of
 from tailrace.spark.install import check_pyspark
 from tailrace.spark.java import find_java, java_major_max
 from tailrace.spark.session import session
-from tailrace.storage.names import LOG_SUFFIX, segment_file_name
+from tailrace.storage.checkpoints import write_partition_metadata
+from tailrace.storage.names import LOG_SUFFIX, PARTITION_METADATA, segment_file_name
 
 _RECORDS: Final = 1000
 _DUMP_S_MAX: Final = 300
@@ -89,6 +92,8 @@ def _write_log(folder: Path) -> None:
     stamp(memoryview(batch), base_offset=0, leader_epoch=0)
     folder.mkdir(parents=True)
     (folder / segment_file_name(0, LOG_SUFFIX)).write_bytes(batch)
+    # Without it the archive of the jobs would warn that nothing tells its topic from another.
+    write_partition_metadata(DiskFiles(), str(folder), PARTITION_METADATA, topic_id=uuid.uuid4())
 
 
 def _run_typical_jobs() -> None:
