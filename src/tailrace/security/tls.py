@@ -39,9 +39,9 @@ BARREN_BYTES_MAX = 20 * 1024
 new keys and session tickets are few. An update of keys has 27 bytes, and takes OpenSSL up to
 60 us."""
 
-BARREN_FETCH_BYTES = 2 * 1024
+BARREN_FETCH_BYTES = 1024
 """Bytes that are received in one turn as long as no data comes: updates of keys in them take up to
-5 ms. With data come more, up to `CHUNK_BYTES`, but never much more than the bytes before had data:
+2.5 ms. With data come more, up to `CHUNK_BYTES`, but never much more than the bytes before had data:
 a peer may send one byte of it now and then."""
 
 
