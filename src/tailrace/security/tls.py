@@ -41,8 +41,8 @@ new keys and session tickets are few. An update of keys has 27 bytes, and takes 
 
 BARREN_FETCH_BYTES = 1024
 """Bytes that are received in one turn as long as no data comes: updates of keys in them take up to
-2.5 ms. With data come more, up to `CHUNK_BYTES`, but never much more than the bytes before had data:
-a peer may send one byte of it now and then."""
+2.5 ms. With data come more, up to `CHUNK_BYTES`, but never much more than the bytes before had
+data: a peer may send one byte of it now and then."""
 
 
 class _Scratch(threading.local):
