@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from tailrace import Admin, Producer
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.testing import TestBroker
@@ -18,7 +19,8 @@ from tests.chaos.clocks import ShiftedClock
 from tests.chaos.fleet import Berth, Fleet
 from tests.chaos.groups import faults_of_giving_up, run
 from tests.chaos.java import compile_member
-from tests.chaos.life import EVENTS, Plan, Role
+from tests.chaos.life import EVENTS, RESULTS, Plan, Role
+from tests.histories.history import Poll, read_histories
 
 pytestmark = pytest.mark.wire
 
@@ -82,6 +84,68 @@ def test_a_consumer_that_will_never_read_again_is_replaced(tmp_path: Path, proto
             assert fleet.gave_up().total() == 1
         finally:
             fleet.kill()
+
+
+def test_a_transformer_waits_for_an_undecided_offset_over_a_rebalance(tmp_path: Path) -> None:
+    """It begins at the offset of the transaction, where librdkafka alone begins at 0."""
+    waits_s = 60
+    with TestBroker(settings=settings_of(1000)) as broker:
+        broker.create_topic(EVENTS, partitions=3)
+        broker.create_topic(RESULTS, partitions=3)
+        partitions = [TopicPartition(EVENTS, each) for each in range(3)]
+        for each in partitions * 10:
+            broker.produce(EVENTS, "value", partition=each.partition)
+        with Admin(broker.client_settings()) as admin:
+            admin.alter_group_offsets("g", dict.fromkeys(partitions, 5))
+        asked = broker.delay("OffsetFetch", seconds=0)
+        berths = [
+            Berth(
+                Plan(
+                    process="",
+                    role=Role.TRANSFORMER.value,
+                    client="confluent",
+                    name=name,
+                    group="g",
+                    is_committed=True,
+                    bootstrap=broker.bootstrap_servers,
+                    folder=str(tmp_path),
+                    seed=1,
+                    partition_count=3,
+                    timeout_ms=1000,
+                ),
+                tmp_path,
+            )
+            for name in ("first", "second")
+        ]
+        fleet = Fleet(berths, Random(0))
+        settings = broker.client_settings() | {"transactional.id": "undecided"}
+
+        def wait_for(*wanted: TopicPartition) -> None:
+            pause, deadline = threading.Event(), time.monotonic() + waits_s
+            while any(broker.committed_offsets("g")[each] < 10 for each in wanted):
+                assert time.monotonic() < deadline, f"nobody has committed all of {wanted}"
+                pause.wait(0.1)
+
+        try:
+            with Producer(settings) as producer, producer.transaction():
+                producer.send_offsets_to_transaction({partitions[1]: 7}, "g")
+                berths[0].start()
+                asked.wait(timeout_s=waits_s)
+                # The assignor range leaves 0 and 1 to the first, and gives 2 to the second.
+                berths[1].start()
+                wait_for(partitions[2])
+                asked.wait(asked.count + 5, timeout_s=waits_s)
+            wait_for(*partitions)
+        finally:
+            fleet.kill()
+    polled = [
+        record.offset
+        for each in read_histories(tmp_path)
+        if isinstance(each.action, Poll)
+        for record in each.action.records
+        if record.partition == str(partitions[1])
+    ]
+    assert min(polled) == 7
 
 
 def test_clients_that_give_up_too_often_or_for_a_wrong_answer_are_a_fault() -> None:

@@ -4,7 +4,8 @@ A transformer reads records of its group, and in one transaction writes a record
 and commits their offsets; so each committed source record has one committed effect, no matter which
 process is killed. A transaction is committed or aborted at random. After an abort the transformer
 goes back to where the transaction began; after an error that leaves the outcome open it ends its
-life, and the next one with the same transactional id takes over.
+life, and the next one with the same transactional id takes over. Where it begins in a partition it
+asks for itself (`Beginning`).
 """
 
 import signal
@@ -29,6 +30,9 @@ RECORDS_MAX: Final = 200
 
 TRIES: Final = 3
 """Calls of a method that has timed out, before the life ends."""
+
+ASK_S: Final = 1.0
+"""Limit of one question for committed offsets; a rebalance waits for it."""
 
 COMMITS: Final = 0.8
 """Probability that a transaction is meant to be committed."""
@@ -156,6 +160,52 @@ class Transactions:
         signal.alarm(0)
 
 
+class Beginning:
+    """Has a consumer of librdkafka begin where its group has committed.
+
+    By itself librdkafka 2.16 begins a partition at `auto.offset.reset` if a transaction has an
+    offset for it that is not decided yet and the consumer keeps the partition over a rebalance. It
+    does so with Apache Kafka 4.3.1 too. `committed` waits for the decision.
+    """
+
+    def __init__(self, life: Life, consumer: Any) -> None:
+        self._life = life
+        self._consumer = consumer
+        self._waiting: list[Any] = []
+        """The partitions that are assigned and not read yet."""
+
+    def assigned(self, partitions: list[Any]) -> None:
+        """Take an assignment, of which nothing is read before `settle` knows the offsets."""
+        # A callback that assigns nothing has all partitions assigned by the binding, to be read.
+        self._consumer.assign([])
+        self._waiting = partitions
+
+    def revoked(self) -> None:
+        """Forget the partitions: the consumer has none any more."""
+        self._waiting = []
+
+    def settle(self) -> None:
+        """Begin if there is something to begin, and its offsets are decided within `ASK_S`.
+
+        It waits no longer, as the consumer has to hear of a rebalance.
+        """
+        if not self._waiting:
+            return
+        try:
+            found = self._consumer.committed(self._waiting, ASK_S)
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() == confluent_kafka.KafkaError._TIMED_OUT:
+                return
+            self._life.give_up(error.args[0].name())
+        for each in found:
+            if each.error is not None:
+                self._life.give_up(each.error.name())
+            if each.offset == confluent_kafka.OFFSET_INVALID:
+                each.offset = confluent_kafka.OFFSET_BEGINNING
+        self._consumer.assign(found)
+        self._waiting = []
+
+
 def send_transactions(life: Life) -> None:
     """Send transactions of some records until the end of the life."""
     transactions = Transactions(life)
@@ -176,15 +226,21 @@ def transform(life: Life) -> None:
     """Consume, transform and produce until the end of the life."""
     membership = Membership(life)
     consumer = confluent_kafka.Consumer(confluent_settings(life, "range"))
-    consumer.subscribe(
-        [EVENTS],
-        on_assign=lambda _, found: membership.assigned(each.partition for each in found),
-        on_revoke=lambda _, lost: membership.revoked(each.partition for each in lost),
-        on_lost=lambda _, lost: membership.revoked(each.partition for each in lost),
-    )
+    beginning = Beginning(life, consumer)
+
+    def assigned(_: Any, partitions: list[Any]) -> None:
+        membership.assigned(each.partition for each in partitions)
+        beginning.assigned(partitions)
+
+    def revoked(_: Any, partitions: list[Any]) -> None:
+        membership.revoked(each.partition for each in partitions)
+        beginning.revoked()
+
+    consumer.subscribe([EVENTS], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
     transactions = Transactions(life)
     transactions.open()
     while not life.stopping.is_set():
+        beginning.settle()
         messages = records_of(life, consumer.consume(RECORDS_MAX, POLL_S))
         if not messages:
             continue
