@@ -80,24 +80,27 @@ def serve(
       6  it ran, and could not continue or not stop in order
     """  # noqa: D301 - click needs the character
     # Imported here: `tailrace serve --help` needs nothing of a broker (decision 24).
-    import asyncio
-    import logging
-    import os
+    from tailrace.runtime.memory import no_collections
 
-    from tailrace.broker.config import LOG_FORMAT, broker_config
-    from tailrace.broker.listeners import with_sockets
-    from tailrace.broker.process import serve as serve_until_stopped
-    from tailrace.config import parse_assignments, read_properties
-    from tailrace.config.environment import (
-        kafka_variables,
-        named_with,
-        with_listeners,
-        with_stores,
-    )
-    from tailrace.runtime.log_lines import write_log
-    from tailrace.runtime.network import SocketNetwork
-    from tailrace.runtime.service_manager import open_service_manager
-    from tailrace.runtime.system import system_runtime
+    with no_collections():
+        import asyncio
+        import logging
+        import os
+
+        from tailrace.broker.config import LOG_FORMAT, broker_config
+        from tailrace.broker.listeners import with_sockets
+        from tailrace.broker.process import serve as serve_until_stopped
+        from tailrace.config import parse_assignments, read_properties
+        from tailrace.config.environment import (
+            kafka_variables,
+            named_with,
+            with_listeners,
+            with_stores,
+        )
+        from tailrace.runtime.log_lines import write_log
+        from tailrace.runtime.network import SocketNetwork
+        from tailrace.runtime.service_manager import open_service_manager
+        from tailrace.runtime.system import system_runtime
 
     given = (
         read_properties(config.read_text(encoding="utf-8", errors="replace"))
