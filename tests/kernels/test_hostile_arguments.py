@@ -19,6 +19,7 @@ from tailrace.kernels import (
     PAYLOAD_WIDTH,
     BatchRow,
     MapState,
+    RecordFault,
     RunFact,
     Taking,
     encoding,
@@ -37,7 +38,7 @@ from tests.kernels.plain import ENGINES, engine
 from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
 from tests.kernels.test_produces_kernels import ALLOWED, ANSWER, HEAD, TAIL, received
 from tests.kernels.test_showing_kernels import ENDS, ESCAPES, LITERALS
-from tests.naive import write_records
+from tests.naive import NaiveRecord, write_records
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Arguments = list[Any]
@@ -359,3 +360,23 @@ def test_both_engines_come_to_the_same_inside_of_their_buffers(
     arguments = CASES[kernel](data.draw)
     compiled, plain = (attempt(engine(name, kernel), arguments) for name in ENGINES)
     assert compiled == plain
+
+
+@pytest.mark.parametrize("cursor", [1, 2], ids=["keys", "values"])
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_end_behind_its_buffer_is_refused_before_it_is_repeated(name: str, cursor: int) -> None:
+    """A row without key and value repeats it, and it may have no place in 32 bits."""
+    data = write_records([NaiveRecord(0, 0, None, None, ())])
+    places = [0, len(data), 1, 0, 0, 0, 0]
+    begin = [2**31 if each == cursor else 0 for each in range(4)]
+    status, written = attempt(
+        engine(name, kernels.decode_records),
+        [
+            data, Output("q", places), 1, 0, 1, 15, Output("q", begin),
+            Output("q", [0]), Output("q", [0]),
+            Output("i", [0, 7]), Output("B", [7]), Output("B", []),
+            Output("i", [0, 7]), Output("B", [7]), Output("B", []),
+        ],
+    )  # fmt: skip
+    assert status == -RecordFault.NO_ROOM
+    assert written == [places, begin, [0], [0], [0, 7], [7], [], [0, 7], [7], []]

@@ -608,7 +608,8 @@ def decode_records(
         key_end = cursors[1]
         value_end = cursors[2]
         header_count = cursors[3]
-        if row < 0 or key_end < 0 or value_end < 0:
+        # An end past its buffer may not fit 32 bits, and records without a key repeat it.
+        if row < 0 or not 0 <= key_end <= len(key_data) or not 0 <= value_end <= len(value_data):
             return -_NO_ROOM
         left = count
         for batch in range(len(payloads) // _PAYLOAD_WIDTH):
