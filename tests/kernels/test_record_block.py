@@ -5,7 +5,7 @@ import threading
 from array import array
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
@@ -50,7 +50,7 @@ def naive_block(rows: list[Row], limit: int) -> tuple[bytes, list[int], list[int
     for key, value, headers, timestamp in rows:
         delta = timestamp - (times[0] if times else timestamp)
         encoded = b""
-        if -(2**63) < delta < 2**63:
+        if -(2**63) <= delta < 2**63:
             record = NaiveRecord(delta, len(times), key, value, tuple(headers))
             encoded = write_record(record)
         if not encoded or START + len(content) + len(encoded) > limit:
@@ -62,8 +62,18 @@ def naive_block(rows: list[Row], limit: int) -> tuple[bytes, list[int], list[int
     return content, times, answers
 
 
+def far_apart(first: int, second: int) -> list[Row]:
+    """Two rows of 7 and 16 bytes, whose timestamps need the longest delta."""
+    return [(None, None, [], first), (None, None, [], second)]
+
+
 @many
 @given(ROWS, st.integers(0, 300), st.integers(0, 7))
+@example(far_apart(0, -(2**63)), 23, 2)
+@example(far_apart(1, 1 - 2**63), 23, 2)
+@example(far_apart(1, -(2**63)), 23, 2)
+@example(far_apart(-1, 2**63 - 2), 23, 2)
+@example(far_apart(-1, 2**63 - 1), 23, 2)
 def test_records_are_those_of_the_naive_encoder(rows: list[Row], room: int, count: int) -> None:
     """Both write what fits, up to the limit and nothing behind it, whatever the timestamps are."""
     limit = START + room

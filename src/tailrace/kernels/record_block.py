@@ -149,7 +149,7 @@ class RecordBlock:
             latest = max(timestamp, self.max_timestamp)
             # A delta has 64 bits too, and times may lie further apart.
             if (base < 0 and timestamp > _INT64_MAX + base) or (
-                base > 0 and timestamp < base - _INT64_MAX
+                base > 0 and timestamp < base - 1 - _INT64_MAX
             ):
                 return _NO_ROOM
         delta = timestamp - base
