@@ -128,7 +128,7 @@ def read_machine(
         is_clock_kept=_is_clock_kept(),
         directories=[_directory(each, kernel) for each in dict.fromkeys(directories)],
         refused_ports=refused,
-        exposed_files=[each for each in secrets if _mode(each) & stat.S_IROTH],
+        exposed_files=[each for each in secrets if _is_exposed(each)],
     )
 
 
@@ -252,10 +252,13 @@ def _refusal(address: Address) -> str:
     return ""
 
 
-def _mode(path: str) -> int:
+def _is_exposed(path: str) -> bool:
+    """Whether every user may read a file: also each folder on the way to it lets him through."""
     with suppress(OSError):
-        return os.stat(path).st_mode
-    return 0
+        place = Path(path).resolve(strict=True)
+        may_enter = all(each.stat().st_mode & stat.S_IXOTH for each in place.parents)
+        return may_enter and bool(place.stat().st_mode & stat.S_IROTH)
+    return False
 
 
 def _directory(path: str, kernel: _Kernel) -> Directory:

@@ -198,11 +198,17 @@ def test_reserved_ports_are_not_given_to_connections() -> None:
 
 def test_this_machine_is_read(tmp_path: Path) -> None:
     """A taken port fails the command; a directory that is open elsewhere, and a readable secret."""
-    data, file = tmp_path / "data", tmp_path / "server.properties"
+    data = tmp_path / "data"
     data.mkdir(mode=0o700)
     (data / "t-0").mkdir()
     (data / "t-0" / "00000000000000000000.log").touch()
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with (
+        # Not in `tmp_path`, which no other user may enter.
+        tempfile.TemporaryDirectory() as name,
+        socket.create_server(("127.0.0.1", 0)) as taken,
+    ):
+        Path(name).chmod(0o755)
+        file = Path(name, "server.properties")
         port = taken.getsockname()[1]
         file.write_text(
             f"log.dirs={data}\nlisteners=127.0.0.1:{port}\nlistener.name.x.sasl.jaas.config=y\n"
@@ -217,7 +223,8 @@ def test_this_machine_is_read(tmp_path: Path) -> None:
         assert by_name["port"]["level"] == "fail"
         assert "for 1 partitions with 1 segments" in by_name["descriptors"]["text"]
         assert str(file) in by_name["secrets"]["text"]
-    assert f"127.0.0.1:{port} is" in run("check", "--config", file).stdout
+        taken.close()
+        assert f"127.0.0.1:{port} is" in run("check", "--config", file).stdout
 
 
 def test_limits_of_control_groups_are_read(tmp_path: Path) -> None:
@@ -280,6 +287,27 @@ def test_a_lock_that_may_not_be_read_says_nothing() -> None:
             if is_root:
                 os.seteuid(0)
     assert [each.is_in_use for each in machine.directories] == [False]
+
+
+def test_a_file_in_a_closed_folder_is_read_by_nobody_else() -> None:
+    """Its own mode says that everyone may read it; only the way to it says that nobody can."""
+    # Not in `tmp_path`, which no other user may enter.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name, "keys")
+        folder.mkdir()
+        files = [folder / "open.pem", folder / "closed.pem"]
+        for path, mode in zip(files, (0o644, 0o640), strict=True):
+            path.touch()
+            path.chmod(mode)
+        link = Path(name, "link.pem")
+        link.symlink_to(files[0])
+        found = []
+        for outer, inner in ((0o755, 0o755), (0o755, 0o750), (0o700, 0o755)):
+            Path(name).chmod(outer)
+            folder.chmod(inner)
+            secrets = [str(each) for each in (*files, link, folder / "absent.pem")]
+            found.append(read_machine(directories=[], addresses=[], secrets=secrets).exposed_files)
+    assert found == [[str(files[0]), str(link)], [], []]
 
 
 def test_a_machine_that_shows_nothing_is_read(tmp_path: Path) -> None:
