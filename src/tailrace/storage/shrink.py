@@ -331,17 +331,21 @@ def restart(log: Log, offset: int) -> DeviceSteps:
     """
     log.check_usable()
     oldest, *later = tuple(log.segments)
+
+    def begin_again() -> None:
+        new = create_segment(log.folder, Offset(offset), config=log.config)
+        log.segments.replace([new], [oldest])
+        oldest.close()
+
     try:
         log.forget_failed_roll()
         # The newest first: a crash leaves a prefix of the old log.
         for segment in reversed(later):
             _retire(log, segment)
         _retire_files(log, oldest.paths())
-        new = create_segment(log.folder, Offset(offset), config=log.config)
-        log.segments.replace([new], [oldest])
-        oldest.close()
+        yield from _until_done(log, begin_again)
         log.epochs.clear()
-        log.producers.truncate_fully(Offset(offset))
+        yield from _until_done(log, lambda: log.producers.truncate_fully(Offset(offset)))
         log.positions.begin_at(Offset(offset))
         yield lambda: log.folder.files.sync_directory(log.folder.path)
         yield log.epochs.save

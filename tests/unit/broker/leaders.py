@@ -40,6 +40,7 @@ from tailrace.storage.cleaner.worker import CleanerConfig, LogCleaner
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.storage.positions import ReadLimit
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import MemoryFiles, Outside
 from tailrace.testing.network import MemorySocket
 from tests.unit.storage.builders import NOW, batch, settings
@@ -100,6 +101,12 @@ class ScriptedLeader:
         self.node = Node(LEADER, "memory", self._listener.port)
 
     # -- what it leads ------------------------------------------------------------------------
+
+    def raise_log_start(self, offset: int) -> None:
+        """Remove the records below an offset."""
+        log = self.logs[place()]
+        log.advance_high_watermark(offset)
+        raise_log_start(log, offset)
 
     def lead(self, name: TopicPartition | None = None, *, epoch: int = 0) -> Log:
         """Lead a partition in an epoch, with the log that it has, or with an empty one."""

@@ -13,7 +13,6 @@ from tailrace.protocol.messages.fetch import (
     FetchResponse,
 )
 from tailrace.replication.waiting import Signal
-from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import Outside
 from tailrace.values import replace
 from tests.unit.broker.leaders import (
@@ -86,7 +85,7 @@ async def test_requests_say_what_the_leader_has_to_know(
 ) -> None:
     """The broker and its epoch (KIP-903), and of each partition epochs, log end and log start."""
     leader.write(b"a", b"b", b"c")
-    raise_log_start_of(leader, 1)
+    leader.raise_log_start(1)
     follower.follow(leader)
     await outside.pass_time(SOON_S)
     first, second = leader.requests[:2]
@@ -98,12 +97,6 @@ async def test_requests_say_what_the_leader_has_to_know(
     last = leader.requests[-1].topics or leader.requests[-2].topics
     assert last[0].partitions[0].current_leader_epoch == 0
     assert (first.max_wait_ms, first.min_bytes, first.max_bytes) == (500, 1, 10 << 20)
-
-
-def raise_log_start_of(leader: ScriptedLeader, offset: int) -> None:
-    log = leader.logs[place()]
-    log.advance_high_watermark(offset)
-    raise_log_start(log, offset)
 
 
 async def test_partitions_of_one_leader_share_a_connection_and_a_session(
@@ -226,7 +219,7 @@ async def test_the_log_start_follows_that_of_the_leader(
     leader.write(b"a", b"b", b"c")
     follower.follow(leader)
     await outside.pass_time(SOON_S)
-    raise_log_start_of(leader, 2)
+    leader.raise_log_start(2)
     await outside.pass_time(1)
     assert follower.log().start_offset == 2
     named = [each for each in leader.requests if each.topics][-1]
@@ -239,7 +232,7 @@ async def test_an_empty_follower_begins_where_the_leaders_log_begins(
     """Also if that lies inside of a batch, which the leader sends whole."""
     log = leader.logs[place()]
     log.append(memoryview(batch(b"a", b"b", b"c")), leader_epoch=LeaderEpoch(0), now_ms=NOW)
-    raise_log_start_of(leader, 2)
+    leader.raise_log_start(2)
     follower.follow(leader)
     await outside.pass_time(SOON_S)
     assert (follower.log().start_offset, follower.log().end_offset) == (2, 3)
@@ -478,7 +471,7 @@ async def test_a_log_that_ends_before_the_leaders_begins_is_restarted(
 ) -> None:
     """The leader has deleted what would come next."""
     leader.write(b"a", b"b", b"c", b"d")
-    raise_log_start_of(leader, 3)
+    leader.raise_log_start(3)
     follower.write(b"a")
     follower.follow(leader)
     await outside.pass_time(SOON_S)
@@ -490,7 +483,7 @@ async def test_a_range_that_cannot_be_asked_for_is_asked_again(
 ) -> None:
     """The log stays as it was until then."""
     leader.write(b"a", b"b", b"c")
-    raise_log_start_of(leader, 2)
+    leader.raise_log_start(2)
     follower.follow(leader)
     lists = iter((-5, 1 << 63))
     leader.offset_of = lambda offset: min(next(lists, offset), (1 << 63) - 1)
@@ -509,7 +502,7 @@ async def test_a_range_that_the_leader_refuses_to_tell_changes_nothing(
 ) -> None:
     """A fenced epoch waits for the next one, another error is asked again."""
     leader.write(b"a", b"b", b"c")
-    raise_log_start_of(leader, 2)
+    leader.raise_log_start(2)
     leader.list_codes = [code]
     follower.follow(leader)
     await outside.pass_time(0.5)

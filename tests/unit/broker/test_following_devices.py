@@ -9,7 +9,6 @@ import pytest
 from tailrace.broker.schedule import Housekeeping
 from tailrace.errors import StorageError
 from tailrace.storage.cleaner.passes import CleaningAbortedError
-from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import DiskFault, Outside
 from tests.unit.broker.leaders import (
     Follower,
@@ -186,6 +185,34 @@ async def test_a_cut_that_a_shortage_interrupts_is_done_when_it_ends(
     assert content(follower.log()) == content(leader.logs[place()])
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        DiskFault(operation="open", path_part="00000003.log", error=errno.EMFILE),
+        DiskFault(operation="open", path_part="00000003.timeindex", error=errno.EMFILE),
+        DiskFault(operation="list", path_part="flights-0", error=errno.ENFILE),
+        DiskFault(operation="sync_directory", error=errno.EMFILE),
+    ],
+    ids=["open the log", "open an index", "list", "sync_directory"],
+)
+async def test_a_log_that_begins_again_in_a_shortage_does_it_when_it_ends(
+    fault: DiskFault, outside: Outside, leader: ScriptedLeader, follower: Follower
+) -> None:
+    """The leader has deleted what would come next, and the files of the old log are gone."""
+    leader.write(b"a", b"b", b"c", b"d")
+    leader.raise_log_start(3)
+    follower.partition(segment_bytes=1000)
+    follower.write(*[b"old" * 100] * 2)
+    outside.files.faults.append(fault)
+    follower.follow(leader)
+    await outside.pass_time(20)
+    assert not follower.partition().takes_appends.is_set()
+    outside.files.faults.clear()
+    await outside.pass_time(5)
+    assert follower.following.statistics().failed_count == 0
+    assert (follower.log().start_offset, follower.log().end_offset) == (3, 4)
+
+
 async def test_a_new_leader_takes_appends_when_its_cut_is_no_longer_half_done(
     outside: Outside, leader: ScriptedLeader, follower: Follower
 ) -> None:
@@ -283,9 +310,7 @@ async def test_a_cut_waits_for_retention(
     """A log that begins again while old segments are renamed is no failure of the directory."""
     follower.partition(segment_bytes=300, retention_bytes=1)
     leader.write(*(b"new" for _ in range(12)))
-    leader_log = leader.logs[place()]
-    leader_log.advance_high_watermark(11)
-    raise_log_start(leader_log, 11)
+    leader.raise_log_start(11)
     follower.write(*(b"old" * 20 for _ in range(9)))
     follower.log().advance_high_watermark(9)
     outside.threads.seconds_per_run = 1.0
