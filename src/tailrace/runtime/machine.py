@@ -255,7 +255,8 @@ def _refusal(address: Address) -> str:
 def _is_exposed(path: str) -> bool:
     """Whether every user may read a file: also each folder on the way to it lets him through."""
     with suppress(OSError):
-        place = Path(path).resolve(strict=True)
+        # Not `Path.resolve`, whose error for links in a circle is no OSError before Python 3.13.
+        place = Path(os.path.realpath(path, strict=True))
         may_enter = all(each.stat().st_mode & stat.S_IXOTH for each in place.parents)
         return may_enter and bool(place.stat().st_mode & stat.S_IROTH)
     return False

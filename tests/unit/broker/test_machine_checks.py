@@ -301,11 +301,13 @@ def test_a_file_in_a_closed_folder_is_read_by_nobody_else() -> None:
             path.chmod(mode)
         link = Path(name, "link.pem")
         link.symlink_to(files[0])
+        circle = Path(name, "circle.pem")
+        circle.symlink_to(circle)
         found = []
         for outer, inner in ((0o755, 0o755), (0o755, 0o750), (0o700, 0o755)):
             Path(name).chmod(outer)
             folder.chmod(inner)
-            secrets = [str(each) for each in (*files, link, folder / "absent.pem")]
+            secrets = [str(each) for each in (*files, link, circle, folder / "absent.pem")]
             found.append(read_machine(directories=[], addresses=[], secrets=secrets).exposed_files)
     assert found == [[str(files[0]), str(link)], [], []]
 
