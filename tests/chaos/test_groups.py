@@ -25,7 +25,44 @@ from tests.histories.history import Poll, read_histories
 pytestmark = pytest.mark.wire
 
 SECONDS = 6
+WAITS_S = 120
 CLUSTER_SECONDS = 30
+
+
+def berth(
+    folder: Path,
+    role: Role,
+    client: str,
+    *,
+    name: str = "consumer",
+    bootstrap: str = "",
+    partition_count: int = 1,
+) -> Berth:
+    """A client of the group `g`, with its histories in a folder."""
+    return Berth(
+        Plan(
+            process="",
+            role=role.value,
+            client=client,
+            name=name,
+            group="g",
+            is_committed=role is Role.TRANSFORMER,
+            bootstrap=bootstrap,
+            folder=str(folder),
+            seed=1,
+            partition_count=partition_count,
+            timeout_ms=1000,
+        ),
+        folder,
+    )
+
+
+def wait_for_commits(broker: TestBroker, offset: int, *wanted: TopicPartition) -> None:
+    """Wait until the group `g` has committed an offset in each of these partitions."""
+    pause, deadline = threading.Event(), time.monotonic() + WAITS_S
+    while any(broker.committed_offsets("g").get(each, 0) < offset for each in wanted):
+        assert time.monotonic() < deadline, f"nobody has committed {offset} in all of {wanted}"
+        pause.wait(0.1)
 
 
 def test_groups_of_a_broker_that_is_killed_and_paused_read_what_they_should(
@@ -58,29 +95,20 @@ def test_a_consumer_that_will_never_read_again_is_replaced(tmp_path: Path, proto
         broker.create_topic(EVENTS)
         broker.produce(EVENTS, "value")
         broker.fail("OffsetFetch", error="NOT_COORDINATOR", times=1)
-        plan = Plan(
-            process="",
-            role=Role.CONSUMER.value,
-            client=f"confluent-{protocol}",
-            name="consumer",
-            group="g",
+        client = berth(
+            tmp_path,
+            Role.CONSUMER,
+            f"confluent-{protocol}",
             bootstrap=broker.bootstrap_servers,
-            folder=str(tmp_path),
-            seed=1,
-            partition_count=1,
-            timeout_ms=1000,
         )
-        berth = Berth(plan, tmp_path)
-        fleet = Fleet([berth], Random(0))
+        fleet = Fleet([client], Random(0))
         try:
             fleet.start()
-            assert berth.wait(time.monotonic() + 60), "it still polls, and was killed"
+            assert client.wait(time.monotonic() + 60), "it still polls, and was killed"
             assert fleet.gave_up() == {"NOT_COORDINATOR": 1}
             fleet.revive(Role.CONSUMER)
-            pause, deadline = threading.Event(), time.monotonic() + 120
-            while broker.committed_offsets("g") != {TopicPartition(EVENTS, 0): 1}:
-                assert time.monotonic() < deadline, "the second process has committed nothing"
-                pause.wait(0.1)
+            wait_for_commits(broker, 1, TopicPartition(EVENTS, 0))
+            assert broker.committed_offsets("g") == {TopicPartition(EVENTS, 0): 1}
             assert fleet.gave_up().total() == 1
         finally:
             fleet.kill()
@@ -88,7 +116,6 @@ def test_a_consumer_that_will_never_read_again_is_replaced(tmp_path: Path, proto
 
 def test_a_transformer_waits_for_an_undecided_offset_over_a_rebalance(tmp_path: Path) -> None:
     """It begins at the offset of the transaction, where librdkafka alone begins at 0."""
-    waits_s = 60
     with TestBroker(settings=settings_of(1000)) as broker:
         broker.create_topic(EVENTS, partitions=3)
         broker.create_topic(RESULTS, partitions=3)
@@ -99,43 +126,31 @@ def test_a_transformer_waits_for_an_undecided_offset_over_a_rebalance(tmp_path: 
             admin.alter_group_offsets("g", dict.fromkeys(partitions, 5))
         asked = broker.delay("OffsetFetch", seconds=0)
         berths = [
-            Berth(
-                Plan(
-                    process="",
-                    role=Role.TRANSFORMER.value,
-                    client="confluent",
-                    name=name,
-                    group="g",
-                    is_committed=True,
-                    bootstrap=broker.bootstrap_servers,
-                    folder=str(tmp_path),
-                    seed=1,
-                    partition_count=3,
-                    timeout_ms=1000,
-                ),
+            berth(
                 tmp_path,
+                Role.TRANSFORMER,
+                "confluent",
+                name=name,
+                bootstrap=broker.bootstrap_servers,
+                partition_count=3,
             )
             for name in ("first", "second")
         ]
         fleet = Fleet(berths, Random(0))
-        settings = broker.client_settings() | {"transactional.id": "undecided"}
-
-        def wait_for(*wanted: TopicPartition) -> None:
-            pause, deadline = threading.Event(), time.monotonic() + waits_s
-            while any(broker.committed_offsets("g")[each] < 10 for each in wanted):
-                assert time.monotonic() < deadline, f"nobody has committed all of {wanted}"
-                pause.wait(0.1)
-
+        settings = broker.client_settings() | {
+            "transactional.id": "undecided",
+            "transaction.timeout.ms": 4000 * WAITS_S,
+        }
         try:
             with Producer(settings) as producer, producer.transaction():
                 producer.send_offsets_to_transaction({partitions[1]: 7}, "g")
                 berths[0].start()
-                asked.wait(timeout_s=waits_s)
+                asked.wait(timeout_s=WAITS_S)
                 # The assignor range leaves 0 and 1 to the first, and gives 2 to the second.
                 berths[1].start()
-                wait_for(partitions[2])
-                asked.wait(asked.count + 5, timeout_s=waits_s)
-            wait_for(*partitions)
+                wait_for_commits(broker, 10, partitions[2])
+                asked.wait(asked.count + 5, timeout_s=WAITS_S)
+            wait_for_commits(broker, 10, *partitions)
         finally:
             fleet.kill()
     polled = [
@@ -162,21 +177,10 @@ def test_clients_that_give_up_too_often_or_for_a_wrong_answer_are_a_fault() -> N
 
 def test_a_client_of_ours_that_an_exception_ends_is_a_fault(tmp_path: Path) -> None:
     """The run would otherwise start another one, and nobody would hear of it."""
-    plan = Plan(
-        process="",
-        role=Role.CONSUMER.value,
-        client="ours-and-unknown",
-        name="consumer",
-        bootstrap="",
-        folder=str(tmp_path),
-        seed=1,
-        partition_count=1,
-        timeout_ms=1000,
-    )
-    berth = Berth(plan, tmp_path)
-    fleet = Fleet([berth], Random(0))
+    client = berth(tmp_path, Role.CONSUMER, "ours-and-unknown")
+    fleet = Fleet([client], Random(0))
     fleet.start()
-    assert berth.wait(time.monotonic() + 60)
+    assert client.wait(time.monotonic() + 60)
     assert fleet.crashed() == ["consumer was ended by an exception: KeyError: 'ours-and-unknown'"]
 
 

@@ -364,7 +364,7 @@ def test_both_engines_come_to_the_same_inside_of_their_buffers(
 
 @pytest.mark.parametrize("cursor", [1, 2], ids=["keys", "values"])
 @pytest.mark.parametrize("name", ENGINES)
-def test_an_end_behind_its_buffer_is_refused_before_it_is_repeated(name: str, cursor: int) -> None:
+def test_an_end_past_its_buffer_is_refused_before_it_is_repeated(name: str, cursor: int) -> None:
     """A row without key and value repeats it, and it may have no place in 32 bits."""
     data = write_records([NaiveRecord(0, 0, None, None, ())])
     places = [0, len(data), 1, 0, 0, 0, 0]

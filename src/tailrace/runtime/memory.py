@@ -75,8 +75,9 @@ def freeze_objects() -> None:
 def no_collections() -> Iterator[None]:
     """Collect nothing meanwhile, and keep what there is afterwards out of collections.
 
-    For the imports of a command that stays. They leave no garbage to speak of, and a tenth of the
-    start of a broker was eighty looks at the modules that it had already.
+    For the imports of a command that stays, whose process is its own. They leave no garbage to
+    speak of, and a tenth of the start of a broker was eighty looks at the modules that it had
+    already.
     """
     gc.disable()
     try:

@@ -34,7 +34,7 @@ try:
         raise ImportError
 except ImportError:
     pass
-young = [[number] for number in range(10_000)]
+young = [[number] for number in range(20_000)]
 gc.collect()
 assert len(looked_at) > 5, looked_at
 print(max(looked_at))
