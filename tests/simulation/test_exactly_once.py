@@ -13,7 +13,7 @@ from tailrace.client.producer.errors import (
     TransactionStateError,
     TransactionTimeoutError,
 )
-from tailrace.client.producer.identity.sequences import NO_PRODUCER, ProducerIdAndEpoch
+from tailrace.client.producer.identity.sequences import IDLE_S, NO_PRODUCER, ProducerIdAndEpoch
 from tailrace.errors import TailraceError
 from tailrace.model import PRODUCER_EPOCH_MAX, TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -255,6 +255,25 @@ def test_a_leader_that_forgot_the_producer_takes_its_records_again() -> None:
             await stage.send(producer)[0]
             assert stage.cluster.sent[-1].producer_epoch == 1
             assert stage.cluster.sent[-1].base_sequence == 0
+        stage.check_log()
+
+    play(main)
+
+
+def test_after_a_pause_a_leader_that_forgot_the_producer_keeps_the_order() -> None:
+    """It refuses the first batch for a moment, and would take the second under any number."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(batch_size=100) as producer:
+            await stage.send(producer)[0]
+            await stage.pass_time(IDLE_S)
+            stage.cluster.log().forget_producers()
+            stage.cluster.script.add(
+                ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
+            receipts = stage.send(producer, 3, size=90)
+            await producer.flush()
+            assert outcomes(receipts) == [""] * 3
         stage.check_log()
 
     play(main)

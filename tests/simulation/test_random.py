@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.errors import TransactionOutcomeUnknownError
+from tailrace.client.producer.identity.sequences import IDLE_S
 from tailrace.errors import RetriableError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -143,6 +144,7 @@ async def act(stage: Stage, producer: AsyncProducer, step: Step) -> None:
         case ("forget",):
             # A batch that is under way would be written again, as to a Kafka that has forgotten.
             if not producer.held():
+                await stage.pass_time(IDLE_S)
                 for led in stage.cluster.partitions.values():
                     led.log.forget_producers()
         case _:

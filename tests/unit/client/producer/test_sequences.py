@@ -23,6 +23,7 @@ from tailrace.client.producer.errors import (
 )
 from tailrace.client.producer.identity.flow import State
 from tailrace.client.producer.identity.sequences import (
+    IDLE_S,
     NO_PRODUCER,
     SEQUENCE_LIMIT,
     ProducerIdAndEpoch,
@@ -118,6 +119,20 @@ def test_the_first_batch_for_a_partition_goes_alone() -> None:
     life.manager.sequences.completed(first, 0)
     life.sent(T0)
     assert life.manager.may_drain(closed_batch(T0))
+
+
+def test_after_a_pause_the_first_batch_for_a_partition_goes_alone() -> None:
+    """A leader may have forgotten a producer that was idle, and would accept any number."""
+    life = idempotent()
+    life.now += IDLE_S
+    first = life.sent(T0)
+    assert not life.manager.may_drain(closed_batch(T0, created_at=life.now))
+    life.manager.sequences.completed(first, 1)
+    # Without a pause of that length between two batches it does not matter how long they take.
+    for _ in range(3):
+        life.now += IDLE_S - 1
+        life.sent(T0)
+    assert life.manager.may_drain(closed_batch(T0, created_at=life.now))
 
 
 def test_a_partition_has_five_batches_in_flight_at_most() -> None:

@@ -60,11 +60,13 @@ class NobodyWaits:
         raise NotImplementedError
 
 
-def closed_batch(partition: TopicPartition = T0, count: int = 1) -> InFlightBatch:
+def closed_batch(
+    partition: TopicPartition = T0, count: int = 1, *, created_at: float = 0.0
+) -> InFlightBatch:
     """A batch of `count` records that takes no more."""
     batch = OpenBatch(
         BatchOutcome(partition, NobodyWaits()),
-        created_at=0.0,
+        created_at=created_at,
         size_limit=1000,
         size_max=1000,
         count_limit=count,
@@ -180,7 +182,7 @@ class Life:
 
     def sent(self, partition: TopicPartition = T0, count: int = 1) -> InFlightBatch:
         """A batch that has been sent."""
-        batch = closed_batch(partition, count)
+        batch = closed_batch(partition, count, created_at=self.now)
         assert self.manager.may_drain(batch)
         self.manager.sequences.assign(batch)
         return batch

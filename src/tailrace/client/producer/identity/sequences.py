@@ -34,6 +34,12 @@ IN_FLIGHT_MAX: Final = 5
 
 SEQUENCE_LIMIT: Final = 1 << 31
 
+IDLE_S: Final = 60.0
+"""Seconds without a batch after which the leader of a partition may have forgotten the producer.
+
+Brokers forget it after `producer.id.expiration.ms`, a day by default, and do not tell clients.
+"""
+
 _RETRIABLE = frozenset(code for code in ErrorCode if code.is_retriable)
 _NUMBER_REFUSED = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 
@@ -77,7 +83,15 @@ class OwnedIdentity:
 class PartitionSequences:
     """The sequence numbers of one partition."""
 
-    __slots__ = ("in_flight", "last_acked", "last_acked_offset", "next", "producer")
+    __slots__ = (
+        "in_flight",
+        "is_known",
+        "last_acked",
+        "last_acked_offset",
+        "newest_created_at",
+        "next",
+        "producer",
+    )
 
     def __init__(self) -> None:
         self.producer = NO_PRODUCER
@@ -86,6 +100,11 @@ class PartitionSequences:
         self.last_acked = -1
         """Number of the last record that is known to be in the log."""
         self.last_acked_offset = -1
+        self.is_known = False
+        """Whether the leader has the producer's state: it has taken a batch since `restart`, and
+        the producer was not idle for `IDLE_S` since."""
+        self.newest_created_at = 0.0
+        """Monotonic seconds at which the last batch with a number was created."""
         self.in_flight: list[InFlightBatch] = []
         """Batches without an outcome, in the order of their numbers."""
 
@@ -101,6 +120,9 @@ class PartitionSequences:
         """Assign the next number to a new batch."""
         batch.identity = BatchIdentity(*self.producer, self.next)
         self.next = (self.next + batch.record_count) % SEQUENCE_LIMIT
+        if not self.in_flight and batch.created_at >= self.newest_created_at + IDLE_S:
+            self.is_known = False
+        self.newest_created_at = batch.created_at
         self.in_flight.append(batch)
 
     def acked(self, batch: InFlightBatch, base_offset: int) -> None:
@@ -113,6 +135,7 @@ class PartitionSequences:
         if base_offset >= 0:
             last_offset = base_offset + batch.record_count - 1
             self.last_acked_offset = max(self.last_acked_offset, last_offset)
+        self.is_known = True
         self.remove(batch)
 
     def remove(self, batch: InFlightBatch) -> None:
@@ -140,6 +163,7 @@ class PartitionSequences:
         self.producer = producer
         self.next = 0
         self.last_acked = -1
+        self.is_known = False
         in_flight, self.in_flight = self.in_flight, []
         for batch in in_flight:
             self.number(batch)
@@ -198,11 +222,11 @@ class Sequences:
             return state.is_first(batch)
         if partition in self._unresolved or len(state.in_flight) >= IN_FLIGHT_MAX:
             return False
-        # After a new id or epoch, the second batch of a partition waits until the first is in the
-        # log (Kafka's does not). A leader that does not know a producer accepts any number, so it
-        # could append the second batch after it refused the first for a moment
-        # (NOT_ENOUGH_REPLICAS, a new leader). The wait costs one round trip a partition and epoch.
-        is_known = state.producer == self.producer and state.last_acked >= 0
+        # After a new id or epoch, and after a pause, the second batch of a partition waits until
+        # the first is in the log (Kafka's does not). A leader that does not know a producer accepts
+        # any number, so it could append the second batch after it refused the first for a moment
+        # (NOT_ENOUGH_REPLICAS, a new leader). The wait costs one round trip.
+        is_known = state.producer == self.producer and state.is_known
         return is_known or not state.in_flight
 
     def assign(self, batch: InFlightBatch) -> None:
@@ -279,7 +303,7 @@ class Sequences:
     def forget(self, partition: TopicPartition) -> None:
         """Number the partition's next batch 0, because its leader has forgotten the producer."""
         state = self.of(partition)
-        state.next, state.last_acked = 0, -1
+        state.next, state.last_acked, state.is_known = 0, -1, False
         self._unresolved.discard(partition)
 
     def split(self, parent: InFlightBatch, parts: Sequence[InFlightBatch]) -> None:
