@@ -1,5 +1,6 @@
 """`tailrace serve` as a process: its lines, its exit codes, and what a kill leaves."""
 
+import gc
 import os
 import pty
 import re
@@ -236,6 +237,24 @@ def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
     assert "choose another port" in line
     with serving(tmp_path / "data"):
         pass
+
+
+def test_a_program_that_runs_the_command_keeps_its_own_objects_in_collections(
+    tmp_path: Path,
+) -> None:
+    """Only the process of `tailrace serve` itself freezes objects, and it does."""
+    frozen = gc.get_freeze_count()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        options = ["--data", str(tmp_path / "data"), "--listen", address]
+        assert "choose another port" in said("serve", *options)
+        gc.collect()
+        assert gc.get_freeze_count() <= frozen  # Some of them may be gone.
+        script = "import atexit, gc; from tailrace.cli import main\n"
+        script += "atexit.register(lambda: print(gc.get_freeze_count())); main()"
+        command = [sys.executable, "-c", script, "serve", *options]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert int(ended.stdout.splitlines()[-1]) > 10_000
 
 
 def test_a_locked_directory_is_one_line(tmp_path: Path) -> None:

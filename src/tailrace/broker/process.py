@@ -29,12 +29,7 @@ from tailrace.errors import DirectoryError, TailraceError
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.runtime.files import raise_descriptor_limit
 from tailrace.runtime.interrupts import stop_signals_on_thread
-from tailrace.runtime.memory import (
-    claim_process,
-    freeze_objects,
-    freeze_what_survives,
-    keep_large_buffers,
-)
+from tailrace.runtime.memory import freeze_objects, freeze_what_survives, keep_large_buffers
 from tailrace.runtime.service_manager import ServiceManager
 from tailrace.runtime.system import Runtime
 from tailrace.runtime.threads import Threads
@@ -97,7 +92,6 @@ async def serve(
         NodeFailedError: the directory of the metadata log has failed while it ran, or every other;
             or a device while logs were closed.
     """
-    claim_process()
     keep_large_buffers()
     # The loop waits for this interval after each system call while another thread computes.
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -92,7 +92,9 @@ def main() -> None:
     """
     # Imported here: `tailrace --help` needs no other room (decision 24).
     from tailrace.runtime.interrupts import stop_signals
+    from tailrace.runtime.memory import claim_process
 
+    claim_process()
     _replace_closed_streams()
     ended_by = signal.SIGINT
 

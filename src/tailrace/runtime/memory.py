@@ -57,7 +57,7 @@ _process = _Process()
 
 
 def claim_process() -> None:
-    """Let `freeze_objects` work from now on: nobody else's code runs in this process."""
+    """Let objects be frozen from now on: nobody else's code runs in this process."""
     _process.is_ours = True
 
 
@@ -73,18 +73,17 @@ def freeze_objects() -> None:
 
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
-    """Collect nothing meanwhile, and keep what there is afterwards out of collections.
+    """Collect nothing meanwhile, and then `freeze_objects`.
 
-    For the imports of a command that stays, whose process is its own. They leave no garbage to
-    speak of, and a tenth of the start of a broker was eighty looks at the modules that it had
-    already.
+    For the imports of a command that stays. They leave no garbage to speak of, and a tenth of the
+    start of a broker was eighty looks at the modules that it had already.
     """
     gc.disable()
     try:
         yield
     finally:
         # What was made counts as young, and the next collection would look at all of it.
-        gc.freeze()
+        freeze_objects()
         gc.enable()
 
 
@@ -95,13 +94,15 @@ def freeze_what_survives() -> None:
     connections or partitions. A cycle of references that becomes garbage after it was frozen is
     never freed (decision 100).
     """
+    if not _process.is_ours:
+        return
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     gc.callbacks.append(_freeze_survivors)
 
 
 def _freeze_survivors(phase: str, info: dict[str, int]) -> None:
     if phase == "stop" and info["generation"] == OLDEST_GENERATION:
-        freeze_objects()
+        gc.freeze()
 
 
 class LargeMemory(mmap.mmap):

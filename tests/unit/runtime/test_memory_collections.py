@@ -23,8 +23,9 @@ print(max(looked_at))
 
 IMPORTS = """
 import gc
-from tailrace.runtime.memory import no_collections
+from tailrace.runtime.memory import claim_process, no_collections
 
+claim_process()
 looked_at = []
 gc.callbacks.append(lambda phase, _: phase == "start" and looked_at.append(len(gc.get_objects())))
 try:
