@@ -6,12 +6,14 @@ Not here: what the answers mean; their fields have everything.
 """
 
 from collections.abc import Collection
+from dataclasses import is_dataclass
 from typing import Final
 
 from tailrace.values import fields
 
 ITEMS_MAX: Final = 3
-"""Most items of a field that are shown; more are counted."""
+"""Most items of a field that are shown, and one if they have fields themselves; more are counted.
+"""
 
 CHARACTERS_MAX: Final = 60
 """Most characters of a text."""
@@ -34,6 +36,8 @@ def _short(value: object) -> str:
     if isinstance(value, str):
         return repr(value) if len(value) <= CHARACTERS_MAX else f"{value[:CHARACTERS_MAX]!r}..."
     # Not a named tuple, which is one thing.
-    if isinstance(value, Collection) and not hasattr(value, "_fields") and len(value) > ITEMS_MAX:
-        return f"<{len(value)} items>"
+    if isinstance(value, Collection) and not hasattr(value, "_fields"):
+        items_max = 1 if any(map(is_dataclass, value)) else ITEMS_MAX
+        if len(value) > items_max:
+            return f"<{len(value)} items>"
     return repr(value)

@@ -27,11 +27,12 @@ def topic(count: int) -> TopicDescription:
 
 
 def test_a_topic_says_how_many_partitions_it_has() -> None:
-    """Few are shown whole, many are counted; what nobody asked for is left out."""
-    assert repr(topic(50)) == (
-        "TopicDescription(name='flights', is_internal=False, partitions=<50 items>, "
-        "topic_id=UUID('00000000-0000-0000-0000-000000000007'))"
-    )
+    """One is shown whole, more are counted; what nobody asked for is left out."""
+    for count in (2, 50):
+        assert repr(topic(count)) == (
+            f"TopicDescription(name='flights', is_internal=False, partitions=<{count} items>, "
+            "topic_id=UUID('00000000-0000-0000-0000-000000000007'))"
+        )
     assert "leader=1" in repr(topic(1))
 
 
