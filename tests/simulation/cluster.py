@@ -7,7 +7,8 @@
     producers, readers, groups             `clients`
 
 A seed chooses a `Life`: some kinds of faults and of clients, and what a loss of power takes. At the
-end everything is healed, and what clients were told is looked for in the logs (`check`).
+end everything is healed, and what clients were told is looked for in the logs (`check`). No node may
+have met an error that nobody foresaw (`Tracebacks`).
 
 Under our own controller someone creates topics and asks for producer ids meanwhile (`Answered`):
 nothing that it has answered is forgotten. Under the other one an operator may reassign replicas,
@@ -18,6 +19,7 @@ was acknowledged is gone then, as in Kafka. `RandomFaults.may_go` keeps them out
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -590,13 +592,31 @@ def play(
     if life is None:
         life = choose_life(chance, controller=controller)
     world = (ScriptedWorld if life.controller == "scripted" else World)(seed, chance, life)
+    logged, logger = Tracebacks(), logging.getLogger("tailrace")
+    logger.addHandler(logged)
     try:
         world.run(lambda _: _live(world, seconds=seconds))
+        assert not logged.found, logged.found[0]
     except BaseException as error:
         story = "\n".join(world.story)
         name = f"play({seed}, seconds={seconds}, controller={life.controller!r})"
         raise AssertionError(f"{name}: {error!r}\n{story}") from error
+    finally:
+        logger.removeHandler(logged)
     return world
+
+
+class Tracebacks(logging.Handler):
+    """Lines with a traceback: brokers and controllers log one for what they do not expect."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the line if it has a traceback."""
+        if record.exc_info:
+            self.found.append(self.format(record))
 
 
 async def _live(cluster: World, *, seconds: float) -> None:
