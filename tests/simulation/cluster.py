@@ -7,8 +7,8 @@
     producers, readers, groups             `clients`
 
 A seed chooses a `Life`: some kinds of faults and of clients, and what a loss of power takes. At the
-end everything is healed, and what clients were told is looked for in the logs (`check`). No node may
-have met an error that nobody foresaw (`Tracebacks`).
+end everything is healed, and what clients were told is looked for in the logs (`check`). No node
+may have met an error that nobody foresaw (`Tracebacks`).
 
 Under our own controller someone creates topics and asks for producer ids meanwhile (`Answered`):
 nothing that it has answered is forgotten. Under the other one an operator may reassign replicas,

@@ -350,14 +350,22 @@ class ClusterMetadata:
         self._allowed_at = now + self._backoff.pause_s(max(self._fruitless - 1, 0))
 
     def _rebootstrap(self) -> None:
-        """Forget the brokers; topics keep their partitions, without leaders and epochs.
+        """Forget the brokers; topics keep their partitions, without leaders.
 
         So records can still be put into batches. The pause after the last answer holds: brokers
         that it named may be paused themselves, and each answer would lead back here at once.
         """
         self._nodes = self._bootstrap
+        # The epochs stay: a broker of the bootstrap list that is cut off from the controller names
+        # itself as a leader, of an earlier epoch. Kafka's client takes any epoch here. Without an
+        # id of the topic it may be one of another cluster, which has its own epochs.
         self.topics = {
-            name: each._replace(leaders=(NOBODY,) * len(each.leaders))
+            name: each._replace(
+                leaders=tuple(
+                    NOBODY if each.topic_id is None else leader._replace(node_id=NO_NODE)
+                    for leader in each.leaders
+                )
+            )
             for name, each in self.topics.items()
         }
         self._fruitless = 0

@@ -66,7 +66,7 @@ M = TypeVar("M", bound=Message)
 REQUEST_TIMEOUT_MS = 30_000
 """Longest time that a broker may take to answer (Kafka: request.timeout.ms)."""
 
-WITH_TOPIC_IDS: Mapping[int, int] = {**VERSION_LIMITS, ApiKey.FETCH: 17, ApiKey.METADATA: 13}
+WITH_TOPIC_IDS: Mapping[int, int] = {**VERSION_LIMITS, ApiKey.FETCH: 17}
 """Highest versions of a reader that tells topics of the same name apart by their ids (KIP-516)."""
 
 OPERATION_TIMEOUT_MS = 60_000

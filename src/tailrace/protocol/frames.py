@@ -10,9 +10,9 @@ of an ApiVersions response never has a tag section (KIP-511).
 Sockets, and the matching of responses to requests, are in `server` and `client`.
 
 Invariant: a field is read completely, or the frame is refused. Extra bytes after the body of a
-response mean that the peers disagree on the version, so they are refused too. Extra bytes after the
-body of a request are ignored, as in Apache Kafka: librdkafka 2.16 appends three to a Metadata v13
-request for all topics.
+response mean that the peers disagree on the version, so they are refused too, but for Metadata:
+librdkafka's mock cluster (2.16) appends one. Extra bytes after the body of a request are ignored,
+as in Apache Kafka: librdkafka 2.16 appends three to a Metadata v13 request for all topics.
 """
 
 from collections.abc import Mapping
@@ -174,12 +174,16 @@ def decode_body(
         TooManyPartsError: its arrays have more than `parts_max` elements together.
     """
     found, end = codec.decode(message, version, frame, position=position, parts_max=parts_max)
+    _check_end(message, version, frame, end)
+    return found
+
+
+def _check_end(message: type[Message], version: int, frame: memoryview, end: int) -> None:
     if end != len(frame):
         raise MalformedMessageError(
             f"{message.__name__} v{version} ends here, {len(frame) - end} bytes follow",
             position=end,
         )
-    return found
 
 
 def decode_request(
@@ -315,9 +319,12 @@ def decode_response(api: Api, version: int, frame: memoryview) -> Message:
         (code,) = _ERROR_CODE.unpack_from(frame, position)
         if code == ErrorCode.UNSUPPORTED_VERSION:
             return _unsupported_version(frame, position)
-    return decode_body(
+    found, end = codec.decode(
         api.response, version, frame, position=position, parts_max=RESPONSE_PARTS_MAX
     )
+    if api.key is not ApiKey.METADATA:
+        _check_end(api.response, version, frame, end)
+    return found
 
 
 def _unsupported_version(frame: memoryview, position: int) -> Message:

@@ -47,10 +47,10 @@ def bootstrap() -> Iterator[str]:
     del producer
 
 
-@pytest.fixture
-def cluster(bootstrap: str) -> Iterator[ClusterReader]:
-    """A client of that cluster."""
-    reader = ClusterReader(bootstrap)
+@pytest.fixture(params=[False, True], ids=["by names", "by ids"])
+def cluster(bootstrap: str, request: pytest.FixtureRequest) -> Iterator[ClusterReader]:
+    """A client of that cluster, which tells topics apart by their names or also by their ids."""
+    reader = ClusterReader(bootstrap, has_topic_ids=request.param)
     yield reader
     reader.close()
 

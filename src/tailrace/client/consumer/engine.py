@@ -52,7 +52,7 @@ from tailrace.runtime.network import Connector
 
 log = logging.getLogger(__name__)
 
-_LIMITS = {**VERSION_LIMITS, ApiKey.FETCH: 17, ApiKey.METADATA: 13}
+_LIMITS = {**VERSION_LIMITS, ApiKey.FETCH: 17}
 """Topic ids and leader epochs, which the producer and readers of ranges do without."""
 
 _OF_TOPICS = {

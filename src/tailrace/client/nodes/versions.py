@@ -12,9 +12,6 @@ VERSION_LIMITS: Mapping[int, int] = {
     ApiKey.PRODUCE: 12,
     # From version 13 on it names topics by id alone (KIP-516), which some brokers do not have.
     ApiKey.FETCH: 12,
-    # Later ones tell a client nothing new, and librdkafka's mock cluster (2.16) appends a surplus
-    # byte to the flexible versions, which `protocol` refuses.
-    ApiKey.METADATA: 8,
     # From version 10 on by topic ids alone, as Fetch.
     ApiKey.OFFSET_COMMIT: 9,
     ApiKey.OFFSET_FETCH: 9,

@@ -228,7 +228,7 @@ async def test_the_versions_are_the_newest_that_tell_a_client_more(
             ApiKey.METADATA,
         )
     ]
-    assert chosen == [12, 5, 5, 5, 8]
+    assert chosen == [12, 5, 5, 5, 13]
 
 
 @pytest.mark.parametrize("timeout_ms", [30_000, 35_000])

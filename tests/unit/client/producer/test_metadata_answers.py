@@ -367,7 +367,7 @@ def test_any_other_leader_from_a_produce_answer_is_not(
 
 
 def test_without_any_usable_broker_the_bootstrap_list_is_asked_again() -> None:
-    """Leaders are unknown then, whatever their epoch was; the pause after the answer holds."""
+    """Leaders are unknown then; the pause after the answer holds."""
     life = settled(part(0, 1, epoch=9), part(1, 1, epoch=9), topic_id=FIRST_ID)
     life.renew(answer(error=ErrorCode.UNKNOWN_SERVER_ERROR))
     assert life.due_in == PAUSE_S
@@ -378,9 +378,37 @@ def test_without_any_usable_broker_the_bootstrap_list_is_asked_again() -> None:
     assert life.metadata.partition_count("t") == 2
     assert life.due_in == PAUSE_S
     life.now += PAUSE_S
-    assert life.round(answer(topic("t", part(0, 2, epoch=1)))) == ["t"]
-    assert life.leader(T0) == Leader(2, 1)
+    assert life.round(answer(topic("t", part(0, 2, epoch=9), topic_id=FIRST_ID))) == ["t"]
+    assert life.leader(T0) == Leader(2, 9)
     assert life.metadata.partition_count("t") == 1
+
+
+def rebootstrapped(topic_id: UUID) -> Life:
+    """With a partition whose leader had epoch 9, after all brokers were lost."""
+    life = settled(part(0, 1, epoch=9), topic_id=topic_id)
+    life.metadata.request_update()
+    life.metadata.no_node(life.now)
+    assert life.metadata.nodes == BOOTSTRAP
+    assert life.leader(T0) is None
+    life.now += PAUSE_S
+    return life
+
+
+def test_a_broker_of_the_bootstrap_list_that_is_cut_off_leads_to_no_old_leader() -> None:
+    """It names one of an earlier epoch; the partition has none until the next one is named."""
+    life = rebootstrapped(FIRST_ID)
+    life.round(answer(topic("t", part(0, 1, epoch=8), topic_id=FIRST_ID)))
+    assert life.leader(T0) is None
+    life.renew(answer(topic("t", part(0, 2, epoch=10), topic_id=FIRST_ID)))
+    assert life.leader(T0) == Leader(2, 10)
+
+
+@pytest.mark.parametrize(("before", "now"), [(FIRST_ID, SECOND_ID), (NO_ID, NO_ID)])
+def test_the_bootstrap_list_may_lead_to_another_cluster(before: UUID, now: UUID) -> None:
+    """Leaders of a topic with another id, or of one that never had an id, have epochs of theirs."""
+    life = rebootstrapped(before)
+    life.round(answer(topic("t", part(0, 2, epoch=1), topic_id=now)))
+    assert life.leader(T0) == Leader(2, 1)
 
 
 def test_a_bootstrap_list_without_a_usable_broker_is_asked_at_the_backoffs_pace() -> None:
