@@ -279,6 +279,26 @@ def test_after_a_pause_a_leader_that_forgot_the_producer_keeps_the_order() -> No
     play(main)
 
 
+def test_a_batch_is_not_repeated_after_the_leader_has_forgotten_it() -> None:
+    """It was written and not acknowledged; those after it were, so others could follow them."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(batch_size=100) as producer:
+            await stage.send(producer)[0]
+            script = stage.cluster.script
+            script.add(ApiKey.PRODUCE, FaultKind.ERROR_AFTER, error=ErrorCode.REQUEST_TIMED_OUT)
+            # What it gets when it is sent again, after four others.
+            script.add(
+                ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS, skip=4
+            )
+            receipts = stage.send(producer, 12, size=90)
+            await producer.flush()
+            assert outcomes(receipts) == [""] * 12
+        stage.check_log()
+
+    play(main)
+
+
 def test_a_duplicate_is_an_acknowledgement() -> None:
     """DUPLICATE_SEQUENCE_NUMBER says that the record is there, though not where."""
 

@@ -145,6 +145,30 @@ def test_a_partition_has_five_batches_in_flight_at_most() -> None:
     assert life.manager.may_drain(closed_batch())
 
 
+def test_no_batch_is_sent_that_would_have_the_leader_forget_one_without_an_outcome() -> None:
+    """The broker remembers five batches, also of those that were acknowledged since."""
+    life = idempotent()
+    first, *others = [life.sent() for _ in range(4)]
+    for batch in others:
+        life.manager.sequences.completed(batch, 1)
+    others.append(life.sent())
+    assert not life.manager.may_drain(closed_batch())
+    assert can_retry(life, first, ErrorCode.REQUEST_TIMED_OUT)
+    assert not life.manager.may_drain(closed_batch())
+    life.manager.sequences.completed(first, 0)
+    assert life.manager.may_drain(closed_batch())
+
+
+def test_a_batch_that_was_split_counts_as_its_parts() -> None:
+    """The leader remembers each of them, so one more than there was."""
+    life = idempotent()
+    _, large, _ = life.sent(), life.sent(count=2), life.sent()
+    parts = [closed_batch(), closed_batch()]
+    life.manager.sequences.split(large, parts)
+    life.sent()
+    assert not life.manager.may_drain(closed_batch())
+
+
 def test_a_batch_that_is_sent_again_keeps_its_number_and_goes_alone() -> None:
     """Only the first of several retries may be sent, with the id, epoch and number it had."""
     life = idempotent()

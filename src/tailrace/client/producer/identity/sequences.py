@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tailrace.client.producer.queue.accumulator import QueuedBatch
     from tailrace.client.producer.queue.batches import ClosedBatch
 
-IN_FLIGHT_MAX: Final = 5
-"""Batches in flight per partition; a leader remembers as many of each producer."""
+REMEMBERED: Final = 5
+"""Batches of each producer that the leader of a partition remembers, to detect duplicates."""
 
 SEQUENCE_LIMIT: Final = 1 << 31
 
@@ -84,6 +84,7 @@ class PartitionSequences:
     """The sequence numbers of one partition."""
 
     __slots__ = (
+        "count",
         "in_flight",
         "is_known",
         "last_acked",
@@ -97,6 +98,8 @@ class PartitionSequences:
         self.producer = NO_PRODUCER
         """The id and epoch of the batches in flight."""
         self.next = 0
+        self.count = 0
+        """Batches that got a number."""
         self.last_acked = -1
         """Number of the last record that is known to be in the log."""
         self.last_acked_offset = -1
@@ -113,6 +116,11 @@ class PartitionSequences:
         """Whether a number was assigned that is not known to be in the log."""
         return self.next != (self.last_acked + 1) % SEQUENCE_LIMIT
 
+    @property
+    def span(self) -> int:
+        """Batches that got a number since the first one in flight, with that; 0 without one."""
+        return self.count - self.in_flight[0].ordinal if self.in_flight else 0
+
     def is_first(self, batch: InFlightBatch) -> bool:
         return bool(self.in_flight) and self.in_flight[0] is batch
 
@@ -120,6 +128,8 @@ class PartitionSequences:
         """Assign the next number to a new batch."""
         batch.identity = BatchIdentity(*self.producer, self.next)
         self.next = (self.next + batch.record_count) % SEQUENCE_LIMIT
+        batch.ordinal = self.count
+        self.count += 1
         if not self.in_flight and batch.created_at >= self.newest_created_at + IDLE_S:
             self.is_known = False
         self.newest_created_at = batch.created_at
@@ -176,6 +186,11 @@ class PartitionSequences:
         for part in parts:
             part.identity = parent.identity._replace(base_sequence=sequence)
             sequence = (sequence + part.record_count) % SEQUENCE_LIMIT
+        for ordinal, part in enumerate(parts, parent.ordinal):
+            part.ordinal = ordinal
+        for later in self.in_flight[index + 1 :]:
+            later.ordinal += len(parts) - 1
+        self.count += len(parts) - 1
         self.in_flight[index : index + 1] = parts
 
 
@@ -220,7 +235,10 @@ class Sequences:
         # order only, and its answer to the first decides about those that follow.
         if isinstance(batch, InFlightBatch) and batch.base_sequence >= 0:
             return state.is_first(batch)
-        if partition in self._unresolved or len(state.in_flight) >= IN_FLIGHT_MAX:
+        # Not the batches in flight alone: a batch that is repeated while those after it were
+        # acknowledged would be older than all that the leader remembers, be refused as out of
+        # order, and be written a second time. Kafka's client goes on sending (decision 15).
+        if partition in self._unresolved or state.span >= REMEMBERED:
             return False
         # After a new id or epoch, and after a pause, the second batch of a partition waits until
         # the first is in the log (Kafka's does not). A leader that does not know a producer accepts

@@ -197,6 +197,7 @@ class InFlightBatch:
         "leader",
         "may_be_written",
         "number",
+        "ordinal",
         "pause_s",
         "sealed",
         "was_sequence_reset",
@@ -206,6 +207,8 @@ class InFlightBatch:
         self.sealed = sealed
         self.identity = NO_IDENTITY
         """Without idempotence, none."""
+        self.ordinal = -1
+        """Its place among the batches of the partition that got a sequence number."""
         self.was_sequence_reset = False
         """It has a new sequence number and was not sent with that yet."""
         self.encoded: memoryview | None = None
