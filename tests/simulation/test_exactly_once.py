@@ -288,9 +288,7 @@ def test_a_batch_is_not_repeated_after_the_leader_has_forgotten_it() -> None:
             script = stage.cluster.script
             script.add(ApiKey.PRODUCE, FaultKind.ERROR_AFTER, error=ErrorCode.REQUEST_TIMED_OUT)
             # What it gets when it is sent again, after four others.
-            script.add(
-                ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS, skip=4
-            )
+            script.add(ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS, skip=4)
             receipts = stage.send(producer, 12, size=90)
             await producer.flush()
             assert outcomes(receipts) == [""] * 12

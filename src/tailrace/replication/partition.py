@@ -257,6 +257,12 @@ class Partition:
             "metadata"
         )
 
+    def step_down(self) -> None:
+        """Lead no more, whatever the image says; the next state counts, also one that is known."""
+        self.is_leader, self.leadership = False, None
+        self.leader_id, self.partition_epoch = NO_LEADER, -1
+        self.end(self._not_leader())
+
     def resign(self, error: TailraceError) -> None:
         """Neither lead nor follow any more, since the replica is not this broker's; see `end`.
 

@@ -261,6 +261,17 @@ class Replicas:
             )  # fmt: skip
             self.on_followed(partition)
 
+    def step_down(self) -> None:
+        """Lead nothing until `assign` is called: others lead, and the image does not say so.
+
+        Else a client that has lost all other brokers would find an old leader here, which takes
+        records that are cut away later, and refuses a producer for what it has written elsewhere.
+        """
+        for name, partition in self._partitions.items():
+            if partition.is_leader:
+                partition.step_down()
+                self.on_gone(name)
+
     def _release(self, partition: Partition) -> None:
         # A new log of the same name is held for itself.
         if self._partitions.get(partition.name) is partition:

@@ -259,6 +259,7 @@ async def test_a_broker_that_has_no_room_for_the_metadata_leads_nothing(
     caplog.set_level("INFO")
     async with running_cluster(outside, 1, 2) as cluster:
         await cluster.add_topic(replicas=(1, 2))
+        await cluster.add_topic("alone", replicas=(1,))
         path = "data-1/__cluster_metadata"
         outside.files.faults.append(
             DiskFault(operation="write", path_part=path, error=errno.ENOSPC)
@@ -270,7 +271,12 @@ async def test_a_broker_that_has_no_room_for_the_metadata_leads_nothing(
         assert cluster.state().isr == (2,)
         assert caplog.text.count("metadata_disk_full") == 1
         assert "metadata_not_fetched" not in caplog.text
+        # Its image still says that it leads.
+        for topic in ("t", "alone"):
+            answer = await produce(cluster.peer(1), topic, batch(b"lost"))
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         outside.files.faults.clear()
         await cluster.controller.until(lambda _: set(cluster.state().isr) == {1, 2})
         assert (await produce(cluster.peer(2), "t", batch(b"a"))).error_code == ErrorCode.NONE
         assert cluster.end(1) == 1
+        assert (await produce(cluster.peer(1), "alone", batch(b"a"))).error_code == ErrorCode.NONE

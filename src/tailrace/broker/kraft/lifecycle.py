@@ -148,6 +148,9 @@ class Lifecycle:
         self.on_unfenced: Callable[[], None] = lambda: None
         self.on_fenced: Callable[[], None] = lambda: None
         """Called when an answer says so for the first time since the other."""
+        self.on_replaced: Callable[[], None] = lambda: None
+        """Called with each answer that says that it is fenced, while it cannot follow: others lead
+        its partitions, and its image does not say so."""
         self.on_registered: Callable[[int], None] = lambda _: None
         """Called with the broker epoch of each registration, which may be the same as before."""
         self.on_failed: Callable[[str], None] = lambda _: None
@@ -445,6 +448,8 @@ class Lifecycle:
         self._asker.succeeded()
         self._was_accepted = True
         self._take_fencing(is_fenced=answer.is_fenced)
+        if answer.is_fenced and not self._can_follow():
+            self.on_replaced()
         return self._next_state(answer, has_asked_to_stop=request.want_shut_down)
 
     def _next_state(self, answer: BrokerHeartbeatResponse, *, has_asked_to_stop: bool) -> float:
