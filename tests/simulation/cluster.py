@@ -367,8 +367,13 @@ class ScriptedWorld(World):
         return found
 
     def isr(self, name: TopicPartition) -> frozenset[int]:
-        """Its ISR."""
-        return frozenset(self.state(name).isr)
+        """The replicas in sync that are so also if the controller loses what is not committed."""
+        found, log = frozenset(self.state(name).isr), self.controller.log
+        if log.watermark == log.end_offset:
+            return found
+        topic = log.replay(is_committed=True).image.topic(name.topic)
+        assert topic is not None, "it is made at the start"
+        return found & frozenset(topic.partitions[name.partition].isr)
 
     def faults(self) -> "ScriptedFaults":
         """The faults of the life."""

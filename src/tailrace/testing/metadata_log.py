@@ -103,14 +103,17 @@ class ScriptedMetadataLog:
             self.snapshots = {key: self.snapshots[key]}
         return key
 
-    def replay(self) -> MetadataReplay:
-        """The state at the end of the log, read back from its bytes."""
+    def replay(self, *, is_committed: bool = False) -> MetadataReplay:
+        """The state at the end of the log, or at the watermark, read back from its bytes."""
         replay = MetadataReplay()
         if self.log_start:
             key = max(each for each in self.snapshots if each.end_offset <= self.log_start)
             image = read_snapshot(memoryview(self.snapshots[key])).image
             replay = MetadataReplay(image, next_offset=key.end_offset, epoch=key.epoch)
+        end = self.watermark if is_committed else self.end_offset
         for each in self.batches:
+            if each.next_offset > end:
+                break
             for _, batch in read_batches(memoryview(each.data)):
                 replay.see(batch)
         return replay
