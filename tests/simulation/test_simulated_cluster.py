@@ -1,6 +1,9 @@
 """`tailrace.testing.SimulatedCluster`, as those use it who test their own programs."""
 
 import asyncio
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -46,6 +49,43 @@ def test_a_run_is_the_same_each_time() -> None:
     second.run(orders_survive)
     assert first.story == second.story
     assert len(first.story) > 2
+
+
+PRINT_CALLBACKS = """
+import hashlib
+from tailrace.testing import SimulatedCluster
+from tests.simulation.test_simulated_cluster import orders_survive
+
+ran = hashlib.sha256()
+
+async def story(cluster):
+    loop = cluster.outside.loop
+
+    def run(callback, arguments):
+        function = getattr(callback, "func", callback)
+        ran.update(f"{loop.time()} {getattr(function, '__qualname__', '')}".encode())
+        callback(*arguments)
+
+    loop.around = run
+    await orders_survive(cluster)
+
+SimulatedCluster(5).run(story)
+print(ran.hexdigest())
+"""
+
+
+def test_a_run_is_the_same_in_each_process() -> None:
+    """Every callback at the same time, whatever the order of sets and the speed of the machine."""
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", PRINT_CALLBACKS],
+            capture_output=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
 
 
 def test_an_error_has_the_seed_and_the_story() -> None:

@@ -60,6 +60,7 @@ from tailrace.replication.follower_log import (
 from tailrace.replication.partition import Partition
 from tailrace.replication.quotas import ReplicationQuota
 from tailrace.replication.waiting import Signal
+from tailrace.runtime.background import BackgroundTasks
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.system import Runtime
 from tailrace.storage.cleaner.worker import LogCleaner
@@ -217,7 +218,7 @@ class Following:
         )  # fmt: skip
         self._fetchers: dict[int, _Fetcher] = {}
         self._fetcher_of: dict[TopicPartition, _Fetcher] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._is_closed = False
 
     def follow(
@@ -261,9 +262,7 @@ class Following:
                 known.remove(followed.name)
                 fetcher.add(followed)
                 self._fetcher_of[followed.name] = fetcher
-        task = asyncio.ensure_future(self._run(fetcher))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._run(fetcher))
         return fetcher
 
     async def _run(self, fetcher: "_Fetcher") -> None:
@@ -285,10 +284,7 @@ class Following:
         """Fetch nothing more, and close all connections; logs may be closed after that."""
         self._is_closed = True
         self._fetcher_of.clear()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.end()
 
     def statistics(self) -> FollowingStatistics:
         """Looks at each followed partition."""

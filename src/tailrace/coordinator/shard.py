@@ -59,6 +59,7 @@ from tailrace.records.control import (
     end_transaction_marker_or_none,
 )
 from tailrace.records.untaken import TakeBatches, leave_all
+from tailrace.runtime.background import BackgroundTasks
 from tailrace.runtime.clock import Clock
 from tailrace.storage.verification import VerificationGuard
 
@@ -202,7 +203,7 @@ class Shard(Generic[M]):
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
         self._make_bulk = make_bulk
-        self._proposed: set[asyncio.Task[None]] = set()
+        self._proposed = BackgroundTasks()
 
     async def load(self) -> None:
         """Replay the log on a worker thread, then take requests.
@@ -256,8 +257,7 @@ class Shard(Generic[M]):
         After `stop`, when the broker stops: its followers may never have them, and no new leader is
         going to end the wait.
         """
-        for task in tuple(self._proposed):
-            task.cancel()
+        self._proposed.cancel()
 
     @property
     def is_serving(self) -> bool:
@@ -377,14 +377,11 @@ class Shard(Generic[M]):
         await self._commit()
 
     def _propose(self, decide: Callable[[int], Decision[None]]) -> Awaitable[None]:
-        task = asyncio.ensure_future(self.run(lambda _, now_ms: decide(now_ms)))
-        # The loop has weak references to its tasks only.
-        self._proposed.add(task)
+        task = self._proposed.start(self.run(lambda _, now_ms: decide(now_ms)))
         task.add_done_callback(self._end_proposed)
         return task
 
     def _end_proposed(self, task: asyncio.Task[None]) -> None:
-        self._proposed.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
         # With its leadership everything ends that it was about to do; the next leader does it.

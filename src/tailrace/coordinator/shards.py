@@ -11,6 +11,7 @@ from tailrace.coordinator.shard import PartitionLog, Shard, ShardState
 from tailrace.coordinator.statistics import ShardCounts, ShardsStatistics, shards_statistics
 from tailrace.model import LeaderEpoch
 from tailrace.protocol.java_strings import java_hash
+from tailrace.runtime.background import BackgroundTasks
 
 M = TypeVar("M", bound=Machine)
 
@@ -60,7 +61,7 @@ class Shards(Generic[M]):
         self._make = make
         self._partition_count = partition_count
         self._led: dict[int, _Led[M]] = {}
-        self._loading: set[asyncio.Task[None]] = set()
+        self._loading = BackgroundTasks()
         self.counts = ShardCounts()
         """Totals, for the shards that `make` makes to share."""
 
@@ -84,9 +85,7 @@ class Shards(Generic[M]):
         shard = self._make(log)
         self._led[number] = _Led(shard, leader_epoch)
         # There at once, and loading: NOT_COORDINATOR would send clients elsewhere.
-        task = asyncio.ensure_future(shard.load())
-        self._loading.add(task)
-        task.add_done_callback(self._loading.discard)
+        self._loading.start(shard.load())
 
     def resign(self, number: int, *, leader_epoch: LeaderEpoch | None = None) -> None:
         """Stop the shard of a partition that another broker leads since `leader_epoch`.

@@ -89,7 +89,7 @@ class NewLogs:
         self._making: dict[TopicPartition, _NewLog] = {}
         self._refused: dict[TopicPartition, _NewLog] = {}
         """To be tried again."""
-        self._workers: set[asyncio.Task[None]] = set()
+        self._workers: dict[asyncio.Task[None], None] = {}
         self._start: asyncio.TimerHandle | None = None
         """Starts what no request waits for; None if nothing is put off."""
         self._start_latest = 0.0
@@ -220,7 +220,7 @@ class NewLogs:
 
     def _hire(self) -> None:
         while len(self._workers) < min(WORKERS_MAX, len(self._waiting) + len(self._making)):
-            self._workers.add(asyncio.ensure_future(self._work()))
+            self._workers[asyncio.ensure_future(self._work())] = None
 
     async def _work(self) -> None:
         worker = asyncio.current_task()
@@ -237,7 +237,7 @@ class NewLogs:
                         self._settle(name, new)
         finally:
             # In the step that has found nothing to do: `_hire` counts the workers.
-            self._workers.discard(worker)
+            self._workers.pop(worker, None)
 
     def _next(self) -> list[TopicPartition]:
         # First those that a request waits for, in their order.

@@ -75,14 +75,16 @@ class Watched:
     """An object that can change, with the signals that watch it."""
 
     def __init__(self) -> None:
-        self._signals: set[Signal] = set()
+        # No set: requests are answered in the order in which they began to wait, and a simulated
+        # cluster repeats itself.
+        self._signals: dict[Signal, None] = {}
 
     def add(self, signal: Signal) -> None:
         """Fire `signal` at every change from now on."""
-        self._signals.add(signal)
+        self._signals[signal] = None
 
     def remove(self, signal: Signal) -> None:
-        self._signals.discard(signal)
+        self._signals.pop(signal, None)
 
     def changed(self) -> None:
         for signal in self._signals:

@@ -6,7 +6,8 @@ some time. Work that cannot be split into short steps belongs on a thread (`thre
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -19,17 +20,34 @@ SLICE_S: Final = 0.002
 AT_ONCE_MAX: Final = 100
 """Most parts of one request that wait beside each other."""
 
+now: Callable[[], float] = time.perf_counter
+"""Seconds by which slices are measured."""
+
+
+@contextmanager
+def measured_by(clock: Callable[[], float]) -> Iterator[None]:
+    """Measure the slices of all loops by another clock meanwhile.
+
+    For simulations: by virtual time no slice ends, on however slow a machine they run.
+    """
+    global now  # noqa: PLW0603 - there is one processor, which all loops share
+    before, now = now, clock
+    try:
+        yield
+    finally:
+        now = before
+
 
 class Slices:
     """Measures the current slice, and yields to the loop at its end."""
 
     def __init__(self) -> None:
-        self._started = time.perf_counter()
+        self._started = now()
 
     @property
     def is_over(self) -> bool:
         """Whether the slice is used up: for loops whose steps are cheaper than `turn`."""
-        return time.perf_counter() - self._started >= SLICE_S
+        return now() - self._started >= SLICE_S
 
     async def turn(self) -> None:
         """Let other callbacks run, if the slice is used up."""
@@ -39,7 +57,7 @@ class Slices:
     async def rest(self) -> None:
         """Let other callbacks run now."""
         await asyncio.sleep(0)
-        self._started = time.perf_counter()
+        self._started = now()
 
 
 async def each_in_slices(items: Iterable[T], work: Callable[[T], R], slices: Slices) -> list[R]:

@@ -15,7 +15,6 @@ input, and a buffer of its full size when it has filled that one: a length alone
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -32,6 +31,7 @@ from tailrace.protocol.answers import (
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import Caller
+from tailrace.runtime import slices
 from tailrace.runtime.limited_lines import LimitedLines
 from tailrace.runtime.network import AcceptedSocket
 from tailrace.runtime.slices import SLICE_S
@@ -340,7 +340,7 @@ class Connection:
 
         After a slice of time the rest waits for the next turn: there may be hundreds.
         """
-        started, has_answered = time.perf_counter(), False
+        started, has_answered = slices.now(), False
         while self.requests.has_any and not (
             self._is_closed
             or self._answering
@@ -349,7 +349,7 @@ class Connection:
             or self._muted is not None
             or self._is_held
         ):
-            now = time.perf_counter()
+            now = slices.now()
             if now - started >= SLICE_S:
                 self._is_resting = True
                 self._loop.call_soon(self._continue)
@@ -401,7 +401,7 @@ class Connection:
             head,
             begun_at=self._received_at,
             since=self._loop.time(),
-            local_s=time.perf_counter() - begun,
+            local_s=slices.now() - begun,
         )
 
     def _note_slice(self, spent_s: float) -> None:
@@ -534,7 +534,7 @@ class Connection:
         After a slice of time the rest waits for the next turn, since a client may read as fast as
         an answer of 50 MB is sent.
         """
-        started = time.perf_counter()
+        started = slices.now()
         while self._output and not self._is_closed and not self._is_blocked:
             before = self._output
             try:
@@ -545,7 +545,7 @@ class Connection:
                 return started
             if self._output is not before and self.is_identified:
                 self._active_at = self._loop.time()
-            is_slice_over = self._output and time.perf_counter() - started >= SLICE_S
+            is_slice_over = self._output and slices.now() - started >= SLICE_S
             if not has_room or is_slice_over:
                 self._block()
                 self._socket.watch_writes(self._on_writable)

@@ -78,6 +78,7 @@ from tailrace.protocol.messages.describe_quorum import DescribeQuorumRequest
 from tailrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.protocol.messages.fetch_snapshot import FetchSnapshotRequest
+from tailrace.runtime.background import BackgroundTasks
 from tailrace.runtime.network import Listener, Socket
 from tailrace.testing.error_responses import error_response
 from tailrace.testing.frame_socket import FrameSocket
@@ -152,7 +153,7 @@ class ScriptedController:
         self._held = False
         self._cut_off: set[int] = set()
         self._changed = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -176,10 +177,7 @@ class ScriptedController:
         """Stop all nodes, and wait for their tasks."""
         for node in self.nodes.values():
             node.kill()
-        tasks, self._tasks = set(self._tasks), set()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.end()
 
     @property
     def bootstrap(self) -> str:
@@ -213,10 +211,7 @@ class ScriptedController:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something until it ends, or the controller is closed."""
-        task = self.outside.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.keep(self.outside.loop.create_task(work))
 
     # -- the log ------------------------------------------------------------------------------
 
@@ -532,7 +527,7 @@ class _Node:
         self.id = node_id
         self.port = 0
         self._listener: Listener | None = None
-        self._connections: set[_Connection] = set()
+        self._connections: dict[_Connection, None] = {}
 
     @property
     def is_alive(self) -> bool:
@@ -556,9 +551,9 @@ class _Node:
 
     def _accepted(self, socket: Socket) -> None:
         connection = _Connection(self, socket)
-        self._connections.add(connection)
+        self._connections[connection] = None
         task = self.controller.spawn(connection.serve())
-        task.add_done_callback(lambda _: self._connections.discard(connection))
+        task.add_done_callback(lambda _: self._connections.pop(connection, None))
 
 
 class _Connection:

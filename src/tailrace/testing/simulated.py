@@ -25,9 +25,10 @@ seed gives the same run each time. docs/testing.md explains it.
 """
 
 import asyncio
+import gc
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -46,6 +47,7 @@ from tailrace.protocol.metadata_records import PartitionRecord
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import records_of
 from tailrace.replication.partition import Partition
+from tailrace.runtime.slices import measured_by
 from tailrace.runtime.system import Runtime
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
@@ -152,7 +154,11 @@ class SimulatedCluster:
             raise RuntimeError(
                 "a SimulatedCluster runs one story; make another one, with the same seed or not"
             )
-        with virtual_runtime(seed=self.seed) as outside:
+        with (
+            virtual_runtime(seed=self.seed) as outside,
+            measured_by(outside.loop.time),
+            _no_collections(),
+        ):
             self.outside = outside
             try:
                 return outside.run(self._live(story))
@@ -580,6 +586,22 @@ def bytes_of(log: Log) -> bytes:
         for _, each in read_batches(memoryview(data)):
             offset = each.next_offset
     return bytes(found)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Search for no garbage meanwhile.
+
+    A search ends what killed nodes have left, which cancels timers. When there is one depends on
+    all that the process has done before.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _partition(image: MetadataImage, name: TopicPartition) -> PartitionRecord:

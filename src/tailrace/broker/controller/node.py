@@ -23,7 +23,7 @@ state is ahead of the log then; what waits is answered NOT_CONTROLLER, as by Kaf
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -83,6 +83,7 @@ from tailrace.protocol.messages.describe_configs import DescribeConfigsRequest
 from tailrace.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from tailrace.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tailrace.replication.device_reads import DeviceReads
+from tailrace.runtime.background import BackgroundTasks
 from tailrace.runtime.clock import elapsed_ms
 from tailrace.runtime.system import Runtime
 from tailrace.security.audit import Audit
@@ -200,7 +201,7 @@ class ControllerNode:
         """For DescribeConfigs, once somebody has asked."""
         # Of the decided state: the quotas of requests, too, count in the order of the log.
         self._quotas = ClientQuotas(lambda: self._state.image.quotas, runtime.clock, config.quotas)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._audit = Audit()
         self._authorizer = config.access.authorizer(lambda: self.image.acls, self._audit)
         self._observers = Observers(
@@ -292,9 +293,9 @@ class ControllerNode:
             control.unclean_election_ms / 1000, lambda: self._append(elect_unclean(self._state))
         )
         if self._config.listener_tls and not self._config.is_broker:
-            self._spawn(self._security.watch(self._runtime.threads))
-        self._spawn(self._tidy())
-        self._spawn(self._remove())
+            self._tasks.start(self._security.watch(self._runtime.threads))
+        self._tasks.start(self._tidy())
+        self._tasks.start(self._remove())
         logger.info(
             "controller_started node=%d cluster=%s listen=%s:%d epoch=%d end_offset=%d "
             "note=the metadata of the cluster is on this node alone",
@@ -308,7 +309,7 @@ class ControllerNode:
             OSError: the device failed; all that was acknowledged is on it already.
         """
         self.close_port()
-        await self._end_tasks()
+        await self._tasks.end()
         if self._log is not None:
             await self._writer.close()
             await self._runtime.threads.run(self._close_log)
@@ -317,8 +318,7 @@ class ControllerNode:
     def kill(self) -> None:
         """End as a killed process does; its directory stays locked by the caller."""
         self.close_port()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         if self._log is not None:
             self._writer.abandon()
             self._log.abandon()
@@ -522,17 +522,6 @@ class ControllerNode:
         # Of the machine and not of the day: a clock that is set must not end all sessions.
         return elapsed_ms(self._runtime.clock)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _end_tasks(self) -> None:
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
     def _fence_stale(self) -> None:
         self._forgive_pause()
         # Each in a state that has the one before: else one could be elected leader of the other's
@@ -572,7 +561,7 @@ class ControllerNode:
                     # The cluster is better off with the rest of its controller than without any.
                     logger.exception("controller_work_failed")
 
-        self._spawn(run())
+        self._tasks.start(run())
 
     async def _tidy(self) -> None:
         while True:

@@ -9,7 +9,6 @@ quota count. Requests of clients for CreateTopics are not these: they are forwar
 Invariant: for a topic at most one request is under way, however many clients miss it.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -25,6 +24,7 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from tailrace.runtime.background import BackgroundTasks
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class TopicCreation:
         self._timeout_ms = timeout_ms
         self._asked: set[str] = set()
         """Names of the topics that are being asked for."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     async def create(
         self, missing: Sequence[NewTopic], client: RequestHeader | None = None
@@ -70,16 +70,12 @@ class TopicCreation:
         if wanted:
             self._asked.update(each.name for each in wanted)
             # With an owner: a client that disconnects does not end it.
-            task = asyncio.ensure_future(self._create(wanted, client))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._create(wanted, client))
         return {}
 
     async def close(self) -> None:
         """End the requests that are under way; the controller may still carry them out."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.end()
 
     async def _create(self, wanted: Sequence[NewTopic], client: RequestHeader | None) -> None:
         names = [each.name for each in wanted]

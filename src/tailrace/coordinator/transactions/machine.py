@@ -9,7 +9,6 @@ Only records change a transaction. What a restart forgets: the epoch before the 
 deadlines, and the tasks that write markers, which begin again.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -47,6 +46,7 @@ from tailrace.errors import TailraceError
 from tailrace.model import LeaderEpoch, ProducerId, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records import TransactionLogKey, TransactionLogValue
+from tailrace.runtime.background import BackgroundTasks
 from tailrace.values import replace
 
 ReplyT = TypeVar("ReplyT")
@@ -78,7 +78,7 @@ class TransactionMachine:
         `counts` is shared by the partitions of a broker; None: it is this partition's own.
         """
         self._new_producer_id = new_producer_id
-        self._obtaining: set[asyncio.Task[None]] = set()
+        self._obtaining = BackgroundTasks()
         """Aborts that wait for a producer id."""
         self._counts = TransactionCounts() if counts is None else counts
         self._settings = settings
@@ -185,8 +185,7 @@ class TransactionMachine:
         """Leave everything to the next leader."""
         self._timers.clear()
         self._completions.stop()
-        for task in self._obtaining:
-            task.cancel()
+        self._obtaining.cancel()
 
     def _change(self, planned: Transaction, reply: ReplyT) -> Decision[ReplyT]:
         # The state changes when the record is replayed; the reply leaves when it is committed.
@@ -227,9 +226,7 @@ class TransactionMachine:
         planned = aborted_by_coordinator(current, now_ms, new_producer_id=new_producer_id)
         if planned is None:
             # Its epochs are used up, and a new producer id may have to come from the device.
-            task = asyncio.ensure_future(self._abort_with_new_producer_id(transactional_id))
-            self._obtaining.add(task)
-            task.add_done_callback(self._obtaining.discard)
+            self._obtaining.start(self._abort_with_new_producer_id(transactional_id))
             return Decision(reply=None)
         decision = self._change(planned, None)
         return decision._replace(undo=self._counts.timed_out.add(1))
