@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Any, Final
 
 from tailrace.client.consumer.aio import AsyncConsumer
+from tailrace.client.consumer.errors import LogTruncationError
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.errors import (
     TransactionAbortableError,
@@ -86,6 +87,8 @@ class Clients:
     """Adds to the story."""
     pass_time: Callable[[float], Awaitable[None]]
     """Lets virtual seconds pass."""
+    may_lose_read: bool = False
+    """Leaders may lose power, and with it what they have shown and not acknowledged yet."""
 
     @property
     def is_over(self) -> bool:
@@ -233,9 +236,26 @@ async def read(clients: Clients) -> None:
         for each in PARTITIONS:
             consumer.seek(each, 0)
         # Whatever happens to brokers, it waits: an error ends the life, and is a fault.
-        async for record in consumer:
-            name = TopicPartition(record.topic, record.partition)
-            clients.told.read[name].append((record.offset, record.value or b""))
+        while True:
+            try:
+                async for record in consumer:
+                    name = TopicPartition(record.topic, record.partition)
+                    clients.told.read[name].append((record.offset, record.value or b""))
+            except LogTruncationError as error:
+                if not clients.may_lose_read:
+                    raise
+                _go_back(clients, consumer, error)
+
+
+def _go_back(clients: Clients, consumer: AsyncConsumer, error: LogTruncationError) -> None:
+    """Forget what was read and is gone; that none of it was acknowledged is checked at the end."""
+    for name in error.offsets:
+        place = error.divergent[name]
+        assert place is not None, f"{name}: nobody knows from where on it is gone"
+        clients.note(f"the reader of {name} goes back from {error.offsets[name]} to {place[0]}")
+        consumer.seek(name, place[0])
+        read = clients.told.read[name]
+        clients.told.read[name] = [each for each in read if each[0] < place[0]]
 
 
 async def read_committed(clients: Clients, *, protocol: str) -> None:

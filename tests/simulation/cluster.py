@@ -164,6 +164,8 @@ class World(SimulatedCluster):
             until_s=until_s,
             note=self.note,
             pass_time=self.outside.pass_time,
+            # Without, `RandomFaults.may_go` keeps such losses out.
+            may_lose_read=self.life.is_durable,
         )
 
     def delay_of_connection(self) -> float:
