@@ -174,11 +174,11 @@ def decode_body(
         TooManyPartsError: its arrays have more than `parts_max` elements together.
     """
     found, end = codec.decode(message, version, frame, position=position, parts_max=parts_max)
-    _check_end(message, version, frame, end)
+    _check_end(message, version, frame, end=end)
     return found
 
 
-def _check_end(message: type[Message], version: int, frame: memoryview, end: int) -> None:
+def _check_end(message: type[Message], version: int, frame: memoryview, *, end: int) -> None:
     if end != len(frame):
         raise MalformedMessageError(
             f"{message.__name__} v{version} ends here, {len(frame) - end} bytes follow",
@@ -323,7 +323,7 @@ def decode_response(api: Api, version: int, frame: memoryview) -> Message:
         api.response, version, frame, position=position, parts_max=RESPONSE_PARTS_MAX
     )
     if api.key is not ApiKey.METADATA:
-        _check_end(api.response, version, frame, end)
+        _check_end(api.response, version, frame, end=end)
     return found
 
 

@@ -95,7 +95,7 @@ def test_a_frame_that_ends_early_is_refused(size: int) -> None:
 
 
 def test_a_byte_after_an_answer_to_metadata_is_ignored() -> None:
-    """As librdkafka's mock cluster appends; those of other answers are refused (`frames`)."""
+    """The mock cluster of librdkafka appends one; other answers may have none (`frames`)."""
     data = struct.pack(">i", len(ANSWER) - 3) + ANSWER[4:] + b"\0"
     first, second = outcome_of(data)
     assert first == METADATA

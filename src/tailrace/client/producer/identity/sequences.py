@@ -237,7 +237,7 @@ class Sequences:
             return state.is_first(batch)
         # Not the batches in flight alone: a batch that is repeated while those after it were
         # acknowledged would be older than all that the leader remembers, be refused as out of
-        # order, and be written a second time. Kafka's client goes on sending (decision 15).
+        # order, and be written a second time. Kafka's client sends on (decision 15).
         if partition in self._unresolved or state.span >= REMEMBERED:
             return False
         # After a new id or epoch, and after a pause, the second batch of a partition waits until
