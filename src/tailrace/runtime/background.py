@@ -17,9 +17,6 @@ class BackgroundTasks:
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
-    def __len__(self) -> int:
-        return len(self._tasks)
-
     def __iter__(self) -> Iterator[asyncio.Task[Any]]:
         """The tasks of this moment: they may end meanwhile."""
         return iter(tuple(self._tasks))
