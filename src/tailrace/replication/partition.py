@@ -258,13 +258,12 @@ class Partition:
         )
 
     def step_down(self) -> None:
-        """Lead no more, whatever the image says; the next state counts, also one that is known."""
-        self.is_leader, self.leadership = False, None
-        self.leader_id, self.partition_epoch = NO_LEADER, -1
-        self.end(self._not_leader())
+        """Lead no more until a newer state says so, whatever the one that is known says."""
+        self.leader_id = NO_LEADER
+        self.resign(self._not_leader())
 
     def resign(self, error: TailraceError) -> None:
-        """Neither lead nor follow any more, since the replica is not this broker's; see `end`.
+        """Lead no more; see `end`.
 
         A request that waits, and has it still in hand, appends nothing to a closed log.
         """

@@ -262,8 +262,9 @@ class Replicas:
             self.on_followed(partition)
 
     def step_down(self) -> None:
-        """Lead nothing until `assign` is called: others lead, and the image does not say so.
+        """Lead nothing until `assign` brings newer states: others lead, which the image lacks.
 
+        The controller has fenced this broker, and with that changed the state of all that it led.
         Else a client that has lost all other brokers would find an old leader here, which takes
         records that are cut away later, and refuses a producer for what it has written elsewhere.
         """

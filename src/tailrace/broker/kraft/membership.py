@@ -291,7 +291,6 @@ class Membership:
         )
         self._lifecycle.on_registered = self._registered
         self._lifecycle.on_replaced = self.replicas.step_down
-        self._lifecycle.on_unfenced = self._unfenced
         following = asyncio.ensure_future(self._metadata.run())
         self._tasks.append(following)
         joined = asyncio.ensure_future(self._catch_up(self._lifecycle))
@@ -400,15 +399,6 @@ class Membership:
                 self._lifecycle.register_again()
         if self._applying is not None:
             self._applying.publish(image, change, offset)
-
-    def _unfenced(self) -> None:
-        # The image may say what it said before `step_down`, if no other broker could lead.
-        if self._applying is None:
-            return
-        for each in assigned_replicas(self.cluster.metadata, self._config.node_id):
-            partition = self.replicas.get(each.name)
-            if partition is not None and partition.partition_epoch < 0:
-                self._applying.assign(each)
 
     def _registered(self, epoch: int) -> None:
         self.cluster.broker_epoch = epoch
