@@ -166,24 +166,23 @@ def decode_body(
     *,
     position: int,
     parts_max: int = UNLIMITED_PARTS,
+    may_have_more: bool = False,
 ) -> M:
     """The body of a frame, which must end with it; records are views of the frame.
+
+    With `may_have_more`, bytes after the body are ignored.
 
     Raises:
         MalformedMessageError: the bytes are not this message, or more follow.
         TooManyPartsError: its arrays have more than `parts_max` elements together.
     """
     found, end = codec.decode(message, version, frame, position=position, parts_max=parts_max)
-    _check_end(message, version, frame, end=end)
-    return found
-
-
-def _check_end(message: type[Message], version: int, frame: memoryview, *, end: int) -> None:
-    if end != len(frame):
+    if end != len(frame) and not may_have_more:
         raise MalformedMessageError(
             f"{message.__name__} v{version} ends here, {len(frame) - end} bytes follow",
             position=end,
         )
+    return found
 
 
 def decode_request(
@@ -319,12 +318,14 @@ def decode_response(api: Api, version: int, frame: memoryview) -> Message:
         (code,) = _ERROR_CODE.unpack_from(frame, position)
         if code == ErrorCode.UNSUPPORTED_VERSION:
             return _unsupported_version(frame, position)
-    found, end = codec.decode(
-        api.response, version, frame, position=position, parts_max=RESPONSE_PARTS_MAX
+    return decode_body(
+        api.response,
+        version,
+        frame,
+        position=position,
+        parts_max=RESPONSE_PARTS_MAX,
+        may_have_more=api.key is ApiKey.METADATA,
     )
-    if api.key is not ApiKey.METADATA:
-        _check_end(api.response, version, frame, end=end)
-    return found
 
 
 def _unsupported_version(frame: memoryview, position: int) -> Message:

@@ -36,6 +36,7 @@ from tailrace.client.producer.receipts import Receipt
 from tailrace.client.producer.waits import memory_granted, topic_known, why_no_memory, why_no_topic
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
+from tailrace.runtime.background import BackgroundTasks
 
 if TYPE_CHECKING:
     from tailrace.client.drive.loop import LoopDriver
@@ -224,7 +225,7 @@ class RecordQueues:
         self._excess: dict[asyncio.Task[object] | None, QueuedRecord] = {}
         """By the task that sent them (None for callbacks): records beyond `buffer.memory`, which
         fail unless they are awaited soon."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     def put(self, prepared: Prepared, now_ns: int) -> tuple[DeliveryOutcome, int]:
         """Append a record to a batch if that is possible now, else queue it; then `send_ready`.
@@ -315,14 +316,8 @@ class RecordQueues:
         self._engine.open_batches.shut(key.topic)
         self._queues[key] = queue = deque((queued,))
         task = self._driver.loop.create_task(self._serve_queue(key, queue), name=f"queue-of-{key}")
-        self._tasks.add(task)
-
-        def ended(task: asyncio.Task[None]) -> None:
-            # A task that is cancelled before its first step runs nothing of its coroutine.
-            self._remove(key, queue)
-            self._tasks.discard(task)
-
-        task.add_done_callback(ended)
+        # A task that is cancelled before its first step runs nothing of its coroutine.
+        self._tasks.keep(task).add_done_callback(lambda _: self._remove(key, queue))
 
     def _remove(self, key: TopicPartition, queue: deque[QueuedRecord]) -> None:
         """Remove a queue whose task has ended; records left in it by a cancellation fail."""
@@ -408,8 +403,7 @@ class RecordQueues:
 
     def end(self, error: Exception) -> None:
         """Fail all queued records."""
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         queues, self._queues = self._queues, {}
         for queue in queues.values():
             for queued in queue:
