@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import tailrace
 from tailrace.cli import SUBCOMMANDS, commands, main
+from tailrace.runtime import memory
 from tests.unit.cli.running import closed_run
 
 LOADED = "import sys{0}; print(sorted(name for name in sys.modules if name.startswith('tailrace')))"
@@ -67,15 +68,16 @@ def test_every_public_name_is_there() -> None:
 
 
 @pytest.fixture
-def handlers() -> Iterator[None]:
-    """The handlers of signals are the same after the test, which `main` changes for a process."""
+def lent_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What `main` takes for itself is given back: the handlers of signals, and the process."""
+    monkeypatch.setattr(memory, "_process", memory._Process())
     before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.usefixtures("handlers")
+@pytest.mark.usefixtures("lent_process")
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
