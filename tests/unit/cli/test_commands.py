@@ -69,7 +69,7 @@ def test_every_public_name_is_there() -> None:
 
 @pytest.fixture
 def lent_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What `main` takes for itself is given back: the handlers of signals, and the process."""
+    """The handlers of signals, and whose the process is, are the same after a test of `main`."""
     monkeypatch.setattr(memory, "_process", memory._Process())
     before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
     yield
